@@ -1,0 +1,50 @@
+"""fadas: asynchronous federated learning that is exact, fast and deployable."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fadas.algorithms import (
+        CA2FL,
+        FADAS,
+        FADAS_DA,
+        Algorithm,
+        FedAdagrad,
+        FedAdam,
+        FedAMS,
+        FedAsync,
+        FedAvg,
+        FedBuff,
+        FedYogi,
+    )
+    from fadas.client import LocalSGD
+    from fadas.delays import Delays, Large, Mild
+    from fadas.ledger import Job, Ledger, Schedule, Step
+    from fadas.model import Model, Update
+    from fadas.planner import Plan, plan
+    from fadas.server import Server
+    from fadas.simulator import Record, Simulation, simulate
+    from fadas.tasks import Task
+
+# Where each public name lives. They are imported on first use, so that `fadas --help` does not wait for torch.
+_HOME = {
+    "algorithms": "Algorithm FADAS FADAS_DA FedBuff FedAsync CA2FL FedAvg FedAdam FedAMS FedYogi FedAdagrad",
+    "client": "LocalSGD",
+    "delays": "Delays Large Mild",
+    "ledger": "Job Ledger Schedule Step",
+    "model": "Model Update",
+    "planner": "Plan plan",
+    "server": "Server",
+    "simulator": "Record Simulation simulate",
+    "tasks": "Task",
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
+__all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'fadas' has no attribute {name!r}")
+    return getattr(import_module(f"fadas.{_MODULE[name]}"), name)

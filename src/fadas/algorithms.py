@@ -1,0 +1,123 @@
+"""Algorithms as compositions: combine M updates, take an optimizer step, of a size that may depend on the delays."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fadas.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, weighted_sum
+from fadas.ledger import Refill, Schedule, Step
+from fadas.model import Model, ServerState, Update
+from fadas.optim import SGD, Adagrad, Adam, AMSGrad, Optimizer, Yogi
+from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial, StepSize
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What the server does with M updates, and the schedule that the method is defined with.
+
+    `buffer` is the method's own M where it has one (FedAsync: 1); with `refill = "round"` M is the concurrency.
+    """
+
+    combine: Combine = Mean()
+    optimizer: Optimizer = SGD()
+    step_size: StepSize = Constant()
+    refill: Refill = "arrival"
+    buffer: int | None = None
+
+    def schedule(self, concurrency: int, buffer: int) -> Schedule:
+        """The method's schedule in an experiment with this M_c and M."""
+        synchronous = self.refill == "round" and buffer <= concurrency
+        return Schedule(concurrency, self.buffer or (concurrency if synchronous else buffer), self.refill)
+
+    def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> ServerState:
+        """Lines 9 to 16 of Algorithm 1. Pure: writes to none of its arguments."""
+        x = state.model.params
+        delta, remembered = self.combine(state, step, updates, clients)  # line 9
+        eta = self.step_size(step.delays)  # lines 11 to 15
+        x, moments = self.optimizer.apply(x, delta, state.slots, eta)  # lines 10 and 16
+        # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
+        buffers = weighted_sum([u.buffers for u in updates], [1.0] * len(updates)).div_(len(updates))
+        return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
+
+
+# The names users know.
+
+
+def FADAS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
+    """Buffered asynchronous AMSGrad (Algorithm 1)."""
+    return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta))
+
+
+def FADAS_DA(
+    eta: float = 1e-3,
+    tau_c: int = 8,
+    form: Literal["scaled", "capped"] = "scaled",
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-8,
+) -> Algorithm:
+    """FADAS with the delay-adaptive step size: smaller steps when an update is staler than tau_c."""
+    return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), DelayAdaptive(eta, tau_c, form))
+
+
+def FedBuff(eta: float = 1.0, staleness_weights: bool = False) -> Algorithm:
+    """Buffered asynchronous averaging, optionally with weights 1/sqrt(1 + tau)."""
+    return Algorithm(StalenessWeighted() if staleness_weights else Mean(), SGD(), Constant(eta))
+
+
+def FedAsync(
+    alpha: float = 0.6,
+    staleness: Literal["constant", "hinge", "polynomial"] = "polynomial",
+    a: float = 0.5,
+    b: float = 4,
+) -> Algorithm:
+    """Mixes each client's model into the global one as it arrives, with weight alpha * s(tau)."""
+    sizes = {"constant": Constant(alpha), "hinge": Hinge(alpha, a, b), "polynomial": Polynomial(alpha, a)}
+    if staleness not in sizes:
+        raise ValueError(f"staleness must be one of {', '.join(sizes)}, not {staleness!r}")
+    return Algorithm(Mixing(), SGD(), sizes[staleness], refill="update", buffer=1)
+
+
+def CA2FL(eta: float = 1.0) -> Algorithm:
+    """FedBuff calibrated by every client's cached last update."""
+    return Algorithm(Calibrated(), SGD(), Constant(eta))
+
+
+def FedAvg(eta: float = 1.0) -> Algorithm:
+    """Synchronous averaging."""
+    return Algorithm(Mean(), SGD(), Constant(eta), refill="round")
+
+
+def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
+    """Synchronous, with Adam on the server."""
+    return Algorithm(Mean(), Adam(beta1, beta2, eps), Constant(eta), refill="round")
+
+
+def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
+    """Synchronous, with AMSGrad on the server."""
+    return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta), refill="round")
+
+
+def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
+    """Synchronous, with Yogi on the server."""
+    return Algorithm(Mean(), Yogi(beta1, beta2, eps), Constant(eta), refill="round")
+
+
+def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algorithm:
+    """Synchronous, with Adagrad on the server."""
+    return Algorithm(Mean(), Adagrad(beta1, eps), Constant(eta), refill="round")
+
+
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+    "fadas": FADAS,
+    "fadas-da": FADAS_DA,
+    "fedbuff": FedBuff,
+    "fedasync": FedAsync,
+    "ca2fl": CA2FL,
+    "fedavg": FedAvg,
+    "fedadam": FedAdam,
+    "fedams": FedAMS,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
+    "custom": Algorithm,
+}

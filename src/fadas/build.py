@@ -1,0 +1,113 @@
+"""Objects from plain tables: `{"name": "large", "gamma": 0.5}` -> `Large(gamma=0.5)`, checked against the signature.
+
+One mechanism serves every registry and every section of a configuration. Each mistake is a `ConfigError` of one line
+that says where it is and, for a name, what was probably meant.
+"""
+
+import difflib
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+Table = Mapping[str, Any]
+Registry = Mapping[str, Callable[..., Any]]
+Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the registry that makes it)
+
+
+class ConfigError(ValueError):
+    """A mistake in what the user gave; its message is one line that the user can act on."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}" if names else "none is allowed here"
+    return ConfigError(f"unknown {kind} {name!r}; {hint}")
+
+
+def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
+    """A registry's entry, or outside code as "package.module:Name"."""
+    if not isinstance(name, str):
+        raise ConfigError(f"{kind} must be a name, not {name!r}")
+    if name in registry:
+        return registry[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise unknown(kind, name, registry)
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"cannot import {kind} {name!r}: {error}") from None
+
+
+def arguments(
+    factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}, later: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`."""
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    parameters = {name: p for name, p in inspect.signature(factory).parameters.items() if name not in later}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for key in table:
+        if key not in parameters and not open_ended:
+            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in parameters])
+    values = dict(table)
+    for name, parameter in parameters.items():
+        if name in table:
+            values[name] = convert(table[name], hints.get(name, Any), f"{where}.{name}", parts)
+        elif parameter.default is not parameter.empty:
+            values[name] = parameter.default
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            raise ConfigError(f"{where}.{name} is missing")
+    return values
+
+
+def build(factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}) -> Any:
+    """Call the factory with the table as its keyword arguments."""
+    values = arguments(factory, table, where, parts)
+    try:
+        return factory(**{name: value for name, value in values.items() if name in table})
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:
+    """The value as the hinted type, or a ConfigError. Whole numbers pass as floats; nothing else is coerced."""
+    if hint in parts:
+        kind, registry = parts[hint]
+        table = {"name": value} if isinstance(value, str) else value
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{where} must be a name or a table with a name, not {value!r}")
+        rest = {key: item for key, item in table.items() if key != "name"}
+        return build(lookup(registry, kind, table.get("name")), rest, where)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return convert(value, next(arg for arg in args if arg is not type(None)), where, parts)
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{where} must be one of {', '.join(map(repr, args))}, not {value!r}")
+        return value
+    if origin in (tuple, list):
+        if not isinstance(value, list | tuple) or (
+            args[-1] is not Ellipsis and origin is tuple and len(value) != len(args)
+        ):
+            length = "" if origin is list or args[-1] is Ellipsis else f" of {len(args)}"
+            raise ConfigError(f"{where} must be a list{length}, not {value!r}")
+        return origin(convert(item, args[0], where) for item in value)
+    if origin is dict or hint is dict:
+        expected: Any = Mapping
+    elif hint is float:
+        expected = int | float
+    elif hint in (bool, int, str):
+        expected = hint
+    else:
+        return value
+    if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
+        name = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}.get(hint, "a table")
+        raise ConfigError(f"{where} must be {name}, not {value!r}")
+    return float(value) if hint is float else value

@@ -1,0 +1,251 @@
+"""The command line. Nothing heavy is imported before a command needs it, so that --help answers at once."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
+    epilog="Example: `fadas run experiments/demo.toml`",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
+Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override a setting; may be repeated.")]
+Only = Annotated[str, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
+Seed = Annotated[int | None, typer.Option(help="Instead of the experiment's seeds.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Executor = Annotated[str | None, typer.Option(help="How jobs are trained: inline or batched.")]
+Device = Annotated[str | None, typer.Option(help="Where: cpu, cuda, cuda:1, ...")]
+
+
+def _tables(path: Path, overrides: list[str], seed: int | None, **executor: str | None) -> dict[str, Any]:
+    from fadas.config import load
+
+    options = [f"executor.{key}={json.dumps(value)}" for key, value in executor.items() if value is not None]
+    return load(path, [*overrides, *options, *([] if seed is None else [f"run.seeds=[{seed}]"])])
+
+
+def _labels(only: str) -> list[str]:
+    return [name.strip() for name in only.split(",") if name.strip()]
+
+
+@app.command(
+    epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
+)
+def run(
+    experiment: ExperimentFile,
+    set_: Set = [],
+    only: Only = "",
+    seed: Seed = None,
+    executor: Executor = None,
+    device: Device = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of runs/<experiment>.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")] = False,
+    report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
+    json_: Json = False,
+) -> None:
+    """Run the algorithms of an experiment, one after the other, and compare them.
+
+    Each run is kept in a folder of its own, `<algorithm>-<seed>`; what is there already is not run again.
+    With --json: one object per run, on a line of its own, and no report.
+    """
+    from fadas import runs
+    from fadas.config import resolve, seeds, select
+    from fadas.experiment import execute, make_plan, make_simulation, make_task
+    from fadas.terminal import Display, print_json
+
+    tables = _tables(experiment, set_, seed, name=executor, device=device)
+    labels = select(tables, _labels(only))
+    configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
+    root = out or Path("runs") / tables["name"]
+    finished = {c.id: runs.check(root / c.id, c.tables, overwrite) for c in configs}
+    # Every mistake shows here, before the first run begins. All methods of a seed share the data.
+    tasks = {c.seed: make_task(c) for c in {c.seed: c for c in configs if not finished[c.id]}.values()}
+    plans = {c.id: make_plan(c, tasks[c.seed]) for c in configs if not finished[c.id]}
+    with Display(max(len(c.id) for c in configs), "updates") as display:
+        for c in configs:
+            folder = root / c.id
+            if finished[c.id]:
+                display.say(f"{c.id}: already there in {folder} (--overwrite runs it again)")
+                summary = runs.read(folder).summary
+            else:
+                simulation = make_simulation(c, tasks[c.seed], plans[c.id])
+                bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
+                summary = execute(c, simulation, folder, lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics)))
+                bar.finish(_one_line(summary), summary["updates"])
+            if json_:
+                print_json({**summary, "folder": str(folder)})
+    if report and not json_:
+        _report(root)
+
+
+def _accuracy(metrics: dict[str, float] | None) -> str | None:
+    return f"accuracy {metrics['accuracy']:.1%}" if metrics and "accuracy" in metrics else None
+
+
+def _one_line(summary: dict[str, Any]) -> str:
+    parts = [f"{summary['step']:,} steps", f"{summary['updates']:,} updates", f"virtual time {summary['time']:.1f}"]
+    accuracy = _accuracy(summary["metrics"])
+    return ", ".join([*parts, *([accuracy] if accuracy else []), f"{summary['wall']:.1f} s"])
+
+
+@app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")
+def plan(experiment: ExperimentFile, set_: Set = [], only: Only = "", seed: Seed = None, json_: Json = False) -> None:
+    """Show the delays of an experiment without training anything.
+
+    With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
+    """
+    from fadas.config import resolve, seeds, select
+    from fadas.experiment import make_plan
+    from fadas.terminal import print_json, print_table
+
+    tables = _tables(experiment, set_, seed)
+    one = seeds(tables)[0]
+    labels = select(tables, _labels(only))
+    statistics = {label: make_plan(resolve(tables, label, one)).statistics() for label in labels}
+    if json_:
+        print_json({"algorithm": labels[0], "seed": one, **statistics[labels[0]], "algorithms": statistics})
+        return
+    keys = list(statistics[labels[0]])
+    rows = [
+        [label, *(f"{values[key]:,.2f}".removesuffix(".00") for key in keys)] for label, values in statistics.items()
+    ]
+    print_table(["algorithm", *keys], rows, f"{tables['name']}, seed {one}")
+
+
+@app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")
+def sweep(
+    experiment: ExperimentFile,
+    set_: Set = [],
+    only: Only = "",
+    seed: Seed = None,
+    executor: Executor = None,
+    device: Device = None,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
+    validation: Annotated[float, typer.Option(help="Share of the training data held out to tune on.")] = 0.2,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of runs/<experiment>-sweep.")] = None,
+    json_: Json = False,
+) -> None:
+    """Run the grids under [sweep] and mark the best point of each algorithm.
+
+    Points are compared on data held out from the training set; the test set is not looked at. What is there
+    already is not run again. With --json: one object per point, from best to worst, on a line of its own.
+    """
+    from fadas.config import seeds, select
+    from fadas.sweep import points, rank, run_all
+    from fadas.terminal import Display, print_json, print_table
+
+    tables = _tables(experiment, set_, seed, name=executor, device=device)
+    root = out or Path("runs") / f"{tables['name']}-sweep"
+    todo = points(tables, select(tables, _labels(only)), seeds(tables), root, validation)
+    results = []
+    with Display(0, "runs") as display:
+        bar = display.add("sweep", len(todo))
+        for result in run_all(todo, jobs):
+            results.append(result)
+            bar.update(len(results), f"{result[0].label}: {result[0].name}")
+        bar.finish(f"{len(todo)} runs in {root}", len(todo))
+    ranked = rank(results)
+    if json_:
+        for row in ranked:
+            print_json(vars(row))
+        return
+    rows = [[r.label, r.name, f"{r.score:.2%}", "best" if r.best else ""] for r in ranked]
+    print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
+
+
+@app.command(epilog="Example: `fadas report runs/demo`")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or one run's.")],
+) -> None:
+    """Compare the finished runs in a folder: print the table, write report.html."""
+    _report(folder)
+
+
+def _report(folder: Path) -> None:
+    from fadas.report.compare import cells, compare, header
+    from fadas.report.html import write
+    from fadas.runs import find
+    from fadas.terminal import print_line, print_table
+
+    found = find(folder)
+    comparison = compare(found)
+    print_table(header(comparison), cells(comparison), found[0].summary["experiment"])
+    write(found, folder / "report.html")
+    print_line(f"report: {folder / 'report.html'}")
+
+
+@app.command("list", epilog="Example: `fadas list`")
+def list_() -> None:
+    """List the algorithms and the parts they are made of, delay models, tasks and executors."""
+    from fadas.algorithms import ALGORITHMS
+    from fadas.combine import COMBINES
+    from fadas.delays import DELAYS
+    from fadas.executors import EXECUTORS
+    from fadas.optim import OPTIMIZERS
+    from fadas.stepsize import STEP_SIZES
+    from fadas.tasks import TASKS
+    from fadas.terminal import print_table
+
+    registries = {
+        "algorithms": ALGORITHMS,
+        "combine rules": COMBINES,
+        "optimizers": OPTIMIZERS,
+        "step sizes": STEP_SIZES,
+        "delays": DELAYS,
+        "tasks": TASKS,
+        "executors": EXECUTORS,
+    }
+    for kind, registry in registries.items():
+        print_table([kind, ""], [[name, (make.__doc__ or "").partition("\n")[0]] for name, make in registry.items()])
+
+
+@app.command(epilog="Example: `fadas bench plan`")
+def bench(
+    what: Annotated[
+        str, typer.Argument(help="plan: planning at scale. cpu: executors and a plain PyTorch loop.")
+    ] = "cpu",
+    scale: Annotated[float, typer.Option(min=0.001, help="Shrink or grow the workload.")] = 1.0,
+    json_: Json = False,
+) -> None:
+    """Measure fadas on this machine."""
+    from fadas.bench import BENCHES
+    from fadas.build import lookup
+    from fadas.terminal import print_json, print_table
+
+    rows = lookup(BENCHES, "benchmark", what)(scale)
+    if json_:
+        print_json({"bench": what, "rows": rows})
+        return
+    text = [
+        [value if isinstance(value, str) else f"{value:,.2f}".removesuffix(".00") for value in row.values()]
+        for row in rows
+    ]
+    print_table(list(rows[0]), text, what)
+
+
+def main() -> None:
+    """The entry point: a mistake of the user's is one line and exit code 2."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.stderr.write("fadas: interrupted\n")
+        sys.exit(130)
+    except Exception as error:
+        from fadas.build import ConfigError
+
+        if not isinstance(error, ConfigError):
+            raise
+        sys.stderr.write(f"fadas: {error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Local training: the only two loops in which clients learn, one job at a time or many jobs at once.
+
+A job's randomness comes from (run seed, job id) alone, so its update does not depend on when, where or beside which
+other jobs it is computed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model, Update, split
+from fadas.rng import BATCHES, mix
+
+Data = Sequence[Tensor]  # inputs..., targets; all of one length
+Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """What a client does with a job: SGD over its shuffled data for some epochs (or a fixed number of steps).
+
+    A short last batch is trained, not dropped.
+    """
+
+    lr: float = 0.01
+    epochs: int = 2
+    batch_size: int = 50
+    weight_decay: float = 1e-4
+    steps: int | None = None  # instead of epochs: exactly this many batches, reshuffled whenever the data run out
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be a positive number, not {self.lr}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
+        for name in ("epochs", "batch_size", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+
+    def batches(self, examples: int, seed: int, job: Job) -> list[Tensor]:
+        """The examples' indices of every local step, in order."""
+        generator = torch.Generator().manual_seed(_job_seed(seed, job))
+        per_epoch = math.ceil(examples / self.batch_size)
+        epochs = math.ceil(self.steps / per_epoch) if self.steps else self.epochs
+        indices: list[Tensor] = []
+        for _ in range(epochs):
+            indices.extend(torch.randperm(examples, generator=generator).split(self.batch_size))
+        return indices[: self.steps]
+
+
+def _job_seed(seed: int, job: Job) -> int:
+    return mix(seed, BATCHES, job.id) >> 1  # torch takes 63 bits
+
+
+def train(flat: FlatModule, loss: Loss, local: LocalSGD, seed: int, job: Job, start: Model, data: Data) -> Update:
+    """One job: local SGD from `start` on the client's data."""
+    examples = len(data[-1])
+    flat.load(start)
+    flat.module.train()
+    losses: list[Tensor] = []
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(_job_seed(seed, job))  # for modules that draw from torch's global generator, such as dropout
+        for index in local.batches(examples, seed, job):
+            *inputs, targets = (tensor[index] for tensor in data)
+            flat.grads.zero_()
+            value = loss(flat.module(*inputs), targets).mean()
+            value.backward()
+            with torch.no_grad():
+                flat.grads.add_(flat.params, alpha=local.weight_decay)
+                flat.params.add_(flat.grads, alpha=-local.lr)
+            losses.append(value.detach())
+    metrics = {"loss": float(torch.stack(losses).mean())}
+    return Update(job, flat.params - start.params, flat.buffers.clone(), start.params, examples, metrics)
+
+
+class BatchTrainer:
+    """Many jobs at once: `vmap` over stacked parameters, buffers and data, whatever version each job starts from.
+
+    Batches of unequal size are padded and the padding is masked out of the loss. That is not possible when examples
+    see each other (BatchNorm) or when the loss is a mean already: then only jobs with equally many examples share a
+    call (`groups`).
+    """
+
+    def __init__(self, flat: FlatModule, loss: Loss, local: LocalSGD, seed: int) -> None:
+        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in flat.module.modules()):
+            raise ValueError("dropout draws differ when jobs share a batch; use the inline executor for this module")
+        self.flat, self.local, self.seed = flat, local, seed
+        self._loss = loss
+        self._mixes_examples = any(isinstance(m, _NormBase) for m in flat.module.modules())
+        self._pads: bool | None = None  # unknown until the loss was seen
+        self._gradients = vmap(grad_and_value(self._value), randomness="error")
+
+    def _value(
+        self, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: list[Tensor], targets: Tensor, mask: Tensor
+    ) -> Tensor:
+        outputs = functional_call(self.flat.module, (params, buffers), tuple(inputs))
+        losses = self._loss(outputs, targets)
+        return losses.mean() if losses.dim() == 0 or not self._pads else (losses * mask).sum() / mask.sum()
+
+    def groups(self, sizes: Sequence[int], data: Data) -> list[list[int]]:
+        """Positions of jobs that may train in one call, given each one's number of examples."""
+        if self._pads is None:
+            self._pads = not self._mixes_examples and self._per_example(data)
+        if self._pads:
+            return [list(range(len(sizes)))]
+        by_size: dict[int, list[int]] = {}
+        for position, size in enumerate(sizes):
+            by_size.setdefault(size, []).append(position)
+        return list(by_size.values())
+
+    def _per_example(self, data: Data) -> bool:
+        module = self.flat.module
+        module.eval()
+        *inputs, targets = (tensor[:1] for tensor in data)
+        with torch.no_grad():
+            return self._loss(module(*inputs), targets).dim() > 0
+
+    def train(self, jobs: Sequence[Job], starts: Sequence[Model], data: Sequence[Data]) -> list[Update]:
+        """Updates in the order of the jobs."""
+        flat, local = self.flat, self.local
+        flat.module.train()
+        sizes = [len(d[-1]) for d in data]
+        plans = [local.batches(size, self.seed, job) for size, job in zip(sizes, jobs, strict=True)]
+        # Longest first: at local step k the jobs that still have a batch are then the first few rows.
+        order = sorted(range(len(jobs)), key=lambda i: -len(plans[i]))
+        offsets = [0]
+        for i in order:
+            offsets.append(offsets[-1] + sizes[i])
+        pool = [torch.cat([data[i][c] for i in order]) for c in range(len(data[0]))]
+        params = torch.stack([starts[i].params for i in order])
+        param_views = split(params, flat.param_shapes)
+        buffers = {
+            name: rows.contiguous()  # BatchNorm under vmap updates contiguous statistics in place, and only those
+            for name, rows in split(torch.stack([starts[i].buffers for i in order]), flat.buffer_shapes).items()
+        }
+        totals = torch.zeros(len(jobs), device=params.device)
+        for k in range(len(plans[order[0]])):
+            batch = [plans[i][k] + offset for i, offset in zip(order, offsets, strict=False) if len(plans[i]) > k]
+            index = nn.utils.rnn.pad_sequence(batch, batch_first=True).to(params.device)
+            counts = torch.tensor([len(rows) for rows in batch])
+            mask = (torch.arange(index.shape[1]) < counts[:, None]).to(params)
+            *inputs, targets = (column[index] for column in pool)
+            active = len(batch)
+            views = {name: view[:active] for name, view in param_views.items()}
+            grads, losses = self._gradients(
+                views, {name: rows[:active] for name, rows in buffers.items()}, inputs, targets, mask
+            )
+            for name, view in views.items():
+                view.sub_(grads[name].add_(view, alpha=local.weight_decay), alpha=local.lr)
+            totals[:active] += losses
+        return self._updates(jobs, starts, plans, order, params, buffers, sizes, totals)
+
+    def _updates(self, jobs, starts, plans, order, params, buffers, sizes, totals) -> list[Update]:  # type: ignore[no-untyped-def]
+        rows = [b.flatten(1) for b in buffers.values()]
+        flat_buffers = torch.cat(rows, 1) if rows else params.new_zeros(len(jobs), 0)
+        updates: list[Update | None] = [None] * len(jobs)
+        for row, (i, total) in enumerate(zip(order, totals.tolist(), strict=True)):
+            start = starts[i]
+            delta = params[row] - start.params
+            metrics = {"loss": total / len(plans[i])}
+            updates[i] = Update(jobs[i], delta, flat_buffers[row].clone(), start.params, sizes[i], metrics)
+        return updates  # type: ignore[return-value]

@@ -1,0 +1,272 @@
+"""Experiments: TOML -> tables -> typed settings of one run.
+
+An experiment names a task, a schedule, delays, local training, limits, and any number of algorithms. An algorithm's
+table holds its own parameters and may override the sections `local`, `schedule` and `run`. Resolving one algorithm and
+one seed gives a `RunConfig`, whose `tables` are again a valid experiment: the config.toml beside the results.
+"""
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fadas.algorithms import ALGORITHMS, Algorithm
+from fadas.build import ConfigError, Table, arguments, build, convert, lookup, unknown
+from fadas.client import LocalSGD
+from fadas.combine import COMBINES, Combine
+from fadas.delays import DELAYS, Delays
+from fadas.executors import EXECUTORS
+from fadas.ledger import Refill, Schedule
+from fadas.optim import OPTIMIZERS, Optimizer
+from fadas.stepsize import STEP_SIZES, StepSize
+from fadas.tasks import TASKS
+
+PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
+SECTIONS = ("name", "task", "schedule", "delays", "local", "executor", "run", "algorithms", "sweep")
+EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    concurrency: int
+    buffer: int
+    refill: Refill | None = None  # none: the algorithm's own
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The run ends at the first of its limits; with `stop_at_target` also at the first evaluation that reaches it."""
+
+    steps: int | None = None
+    updates: int | None = None
+    time: float | None = None
+    eval_every: int = 1
+    target: float | None = None
+    stop_at_target: bool = False
+    seeds: tuple[int, ...] = (0,)
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.updates is None and self.time is None:
+            raise ValueError("one of steps, updates and time must be given")
+        for name in ("steps", "updates", "time", "eval_every"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, not {value}")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise ValueError(f"target must be an accuracy above 0 and at most 1, not {self.target}")
+        if self.stop_at_target and self.target is None:
+            raise ValueError("stop_at_target needs a target")
+        if not self.seeds or any(seed < 0 for seed in self.seeds) or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds must be different numbers, none negative, not {list(self.seeds)}")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything about one run: one algorithm, one seed."""
+
+    experiment: str
+    label: str
+    seed: int
+    clients: int
+    algorithm: Algorithm
+    schedule: Schedule
+    delays: Delays
+    local: LocalSGD
+    run: RunSettings
+    task: Callable[[], Any]
+    executor: Callable[..., Any]
+    device: str
+    tables: Table
+
+    @property
+    def id(self) -> str:
+        return f"{self.label}-{self.seed}"
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """An experiment's tables, with `a.b=c` overrides applied."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    tables.setdefault("name", path.stem)
+    for override in overrides:
+        _override(tables, override)
+    for key, value in tables.items():
+        if key not in SECTIONS:
+            raise unknown("section", key, SECTIONS)
+        if not isinstance(value, str if key == "name" else dict):
+            raise ConfigError(f"{key} must be a {'string' if key == 'name' else 'table'}, not {value!r}")
+    if not _NAME.fullmatch(tables["name"]):
+        raise ConfigError(f"name {tables['name']!r} cannot name a folder")
+    for label, table in tables.get("algorithms", {}).items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"algorithms.{label} must be a table, not {table!r}")
+        if not _NAME.fullmatch(label):
+            raise ConfigError(f"algorithms.{label}: this cannot name a folder")
+    if not tables.get("algorithms"):
+        raise ConfigError(f"{path} names no algorithms: add a table such as [algorithms.fadas]")
+    return tables
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.split(".")):
+        raise ConfigError(f"--set takes a.b=c, not {override!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *path, last = key.split(".")
+    for part in path:
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            raise ConfigError(f"--set {override}: {part} is not a table")
+    tables[last] = value
+
+
+def select(tables: Table, only: Sequence[str] = ()) -> list[str]:
+    """The labels of the algorithms to run."""
+    labels = list(tables["algorithms"])
+    for label in only:
+        if label not in labels:
+            raise unknown("algorithm", label, labels)
+    return [label for label in labels if label in only] if only else labels
+
+
+def seeds(tables: Table) -> tuple[int, ...]:
+    return build(RunSettings, tables.get("run", {}), "run").seeds
+
+
+def resolve(tables: Table, label: str, seed: int) -> RunConfig:
+    """The settings of one run, every default filled in."""
+    where = f"algorithms.{label}"
+    own = dict(tables["algorithms"][label])
+    sections = {
+        name: _table(tables.get(name, {}), name) for name in ("task", "schedule", "delays", "local", "executor", "run")
+    }
+    own_sections = {name: _table(own.pop(name, {}), f"{where}.{name}") for name in ("local", "schedule", "run")}
+    if "seeds" in own_sections["run"]:
+        raise ConfigError(f"{where}.run.seeds: seeds belong to the experiment, under [run]")
+    for name, table in own_sections.items():
+        sections[name] = {**sections[name], **table}
+    algorithm, algorithm_table = _algorithm(own, label, where)
+    local = build(LocalSGD, sections["local"], "local")
+    run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run")
+    settings = build(ScheduleSettings, sections["schedule"], "schedule")
+    try:
+        schedule = algorithm.schedule(settings.concurrency, settings.buffer)
+        if "buffer" in own_sections["schedule"]:
+            schedule = replace(schedule, buffer=settings.buffer)
+        if settings.refill is not None:
+            schedule = replace(schedule, refill=settings.refill)
+    except ValueError as error:
+        raise ConfigError(f"schedule: {error}") from None
+    delays, delays_table = _delays(sections["delays"])
+    make_task, task_table = _spec(TASKS, sections["task"], "task", {"seed": seed})
+    clients = task_table.get("clients")
+    if not isinstance(clients, int):
+        raise ConfigError("task.clients (the number of clients) is missing")
+    if schedule.concurrency > clients:
+        raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
+    executor_section = {"name": "inline", **sections["executor"]}
+    device = convert(executor_section.pop("device", "cpu"), str, "executor.device")
+    executor, executor_table = _spec(
+        EXECUTORS, executor_section, "executor", {"device": device}, later=EXECUTOR_ARGUMENTS
+    )
+    resolved = {
+        "name": tables["name"],
+        "task": {key: value for key, value in task_table.items() if key != "seed"},
+        "delays": delays_table,
+        "local": asdict(local),
+        "executor": executor_table,
+        "run": asdict(run),
+        "algorithms": {label: {**algorithm_table, "schedule": asdict(schedule)}},
+        "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
+    }
+    return RunConfig(
+        experiment=tables["name"],
+        label=label,
+        seed=seed,
+        clients=clients,
+        algorithm=algorithm,
+        schedule=schedule,
+        delays=delays,
+        local=local,
+        run=run,
+        task=make_task,
+        executor=executor,
+        device=device,
+        tables=_plain(resolved),
+    )
+
+
+def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, dict[str, Any]]:
+    """The preset with its parameters, and with any of its parts (combine, optimizer, step_size) exchanged."""
+    preset = own.pop("preset", label)
+    factory = lookup(ALGORITHMS, "algorithm", preset)
+    takes = arguments(factory, {}, where)
+    parts = {key: own.pop(key) for key in ("combine", "optimizer", "step_size") if key in own and key not in takes}
+    algorithm = build(factory, own, where, PARTS)
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError(f"{where}: {preset!r} makes a {type(algorithm).__name__}, not an Algorithm")
+    swapped = {key: arguments(Algorithm, {key: part}, where, PARTS)[key] for key, part in parts.items()}
+    values = {key: value for key, value in takes.items() if isinstance(value, str | bool | int | float)}
+    return replace(algorithm, **swapped), {"preset": preset, **values, **own, **parts}
+
+
+def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
+    """[delays] holds the model's name and parameters together with dropout, deadline and scale_by_data."""
+    table = {"name": "large", **section}
+    common = {key: table.pop(key) for key in ("dropout", "deadline", "scale_by_data") if key in table}
+    make_model, model_table = _spec(DELAYS, table, "delays", {})
+    try:
+        model = make_model()
+    except ValueError as error:
+        raise ConfigError(f"delays: {error}") from None
+    delays = replace(build(Delays, common, "delays"), model=model)
+    own = {key: getattr(delays, key) for key in ("dropout", "deadline", "scale_by_data")}
+    return delays, {**model_table, **own}
+
+
+def _spec(
+    registry: Mapping[str, Callable[..., Any]],
+    section: Table,
+    where: str,
+    given: dict[str, Any],
+    later: Sequence[str] = (),
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """A registry's entry with checked arguments, not called yet; and its table, complete with defaults."""
+    table = dict(section)
+    if "name" not in table:
+        raise ConfigError(f"{where}.name is missing; known: {', '.join(registry)}")
+    name = table.pop("name")
+    factory = lookup(registry, where, name)
+    for key in given:
+        if key in table:
+            raise ConfigError(f"{where}.{key} cannot be set here")
+    takes = inspect.signature(factory).parameters
+    table |= {key: value for key, value in given.items() if key in takes}
+    values = arguments(factory, table, where, later=later)
+    return partial(factory, **values), {"name": name, **values}
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must be a table, not {value!r}")
+    return dict(value)
+
+
+def _plain(value: Any) -> Any:
+    """Only what TOML can hold: no None, no tuples."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,215 @@
+"""Delay models: how long a job takes, in virtual time.
+
+A model is bound once to a number of clients (drawing whatever is fixed per client) and then maps (client, u) to a
+duration, where u is the job's own uniform number in (0, 1): the inverse of the duration's distribution function.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+
+Duration = Callable[[int, float], float]
+Range = tuple[float, float]
+
+
+class DelayModel(Protocol):
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration: ...
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be a positive number, not {value}")
+
+
+def _range(name: str, bounds: Range) -> None:
+    low, high = bounds
+    if not (0 < low <= high < math.inf):
+        raise ValueError(f"{name} must be a range 0 < low <= high, not {list(bounds)}")
+
+
+@dataclass(frozen=True)
+class Large:
+    """The paper's large worst-case delays: a few clients take 50 to 80 while most take 1 to 5.
+
+    Each client draws Dirichlet(3g, 2g, g) over the three tiers and belongs to the largest coordinate: a smaller
+    `gamma` (g) puts more clients into the large tier. Durations are uniform in the tier's range, anew for every job.
+    """
+
+    gamma: float = 1.0
+    small: Range = (1.0, 2.0)
+    medium: Range = (3.0, 5.0)
+    large: Range = (50.0, 80.0)
+
+    def __post_init__(self) -> None:
+        _positive(gamma=self.gamma)
+        for name in ("small", "medium", "large"):
+            _range(name, getattr(self, name))
+
+    def tiers(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        """0, 1 or 2 for each client: small, medium, large."""
+        g = self.gamma
+        return rng.dirichlet((3 * g, 2 * g, g), clients).argmax(1)
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        ranges = (self.small, self.medium, self.large)
+        tier: list[int] = self.tiers(clients, rng).tolist()
+
+        def duration(client: int, u: float) -> float:
+            low, high = ranges[tier[client]]
+            return low + (high - low) * u
+
+        return duration
+
+
+@dataclass(frozen=True)
+class Mild(Large):
+    """The paper's mild delays: the large tier takes 5 to 8."""
+
+    large: Range = (5.0, 8.0)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every job takes a time uniform in [low, high]."""
+
+    low: float = 1.0
+    high: float = 2.0
+
+    def __post_init__(self) -> None:
+        _range("low, high", (self.low, self.high))
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        return lambda client, u: self.low + (self.high - self.low) * u
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Lognormal durations with the given median; `sigma` is the standard deviation of the logarithm."""
+
+    median: float = 1.0
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive(median=self.median, sigma=self.sigma)
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        quantile = NormalDist(math.log(self.median), self.sigma).inv_cdf
+        return lambda client, u: math.exp(quantile(u))
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """Exponential durations (memoryless arrivals) with the given mean."""
+
+    mean: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive(mean=self.mean)
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        return lambda client, u: -self.mean * math.log1p(-u)
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """Pareto durations: at least `scale`, with a tail that is heavier for a smaller `shape`."""
+
+    scale: float = 1.0
+    shape: float = 1.5
+
+    def __post_init__(self) -> None:
+        _positive(scale=self.scale, shape=self.shape)
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        return lambda client, u: self.scale * (1 - u) ** (-1 / self.shape)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Per-client durations from a CSV file with the columns client, low, high: uniform in [low, high]."""
+
+    path: str
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        ranges = self._read()
+        missing = next((c for c in range(clients) if c not in ranges), None)
+        if missing is not None:
+            raise ValueError(f"{self.path} has no row for client {missing} (there are {clients} clients)")
+
+        def duration(client: int, u: float) -> float:
+            low, high = ranges[client]
+            return low + (high - low) * u
+
+        return duration
+
+    def _read(self) -> dict[int, Range]:
+        ranges: dict[int, Range] = {}
+        try:
+            with Path(self.path).open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file, strict=True)
+                if reader.fieldnames != ["client", "low", "high"]:
+                    raise ValueError(f"{self.path}: the first line must be 'client,low,high'")
+                for row in reader:
+                    where = f"{self.path}, line {reader.line_num}"
+                    try:
+                        client, low, high = int(row["client"]), float(row["low"]), float(row["high"])
+                    except (TypeError, ValueError):
+                        raise ValueError(f"{where}: expected three numbers: client, low, high") from None
+                    if client in ranges:
+                        raise ValueError(f"{where}: client {client} appears twice")
+                    _range(f"{where}: low, high", (low, high))
+                    ranges[client] = (low, high)
+        except OSError as error:
+            raise ValueError(f"cannot read the delay table {self.path}: {error.strerror}") from None
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{self.path} is not a CSV file: {error}") from None
+        return ranges
+
+
+@dataclass(frozen=True)
+class Delays:
+    """A delay model with what may go wrong on top of it.
+
+    A job drops out with probability `dropout`, at a uniformly random moment of its duration. A job that would take
+    longer than `deadline` is given up then. With `scale_by_data`, a duration grows with the client's data: it is
+    multiplied by the client's number of examples over the mean number.
+    """
+
+    model: DelayModel = Large()
+    dropout: float = 0.0
+    deadline: float | None = None
+    scale_by_data: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be a probability below 1, not {self.dropout}")
+        if self.deadline is not None:
+            _positive(deadline=self.deadline)
+
+    def bind(self, clients: int, rng: np.random.Generator, sizes: Sequence[int] | None = None) -> Duration:
+        duration = self.model.bind(clients, rng)
+        if not self.scale_by_data:
+            return duration
+        if sizes is None or len(sizes) != clients:
+            raise ValueError("scale_by_data needs the number of examples of every client")
+        mean = sum(sizes) / clients
+        factor = [size / mean for size in sizes]
+        return lambda client, u: factor[client] * duration(client, u)
+
+
+DELAYS: dict[str, Callable[..., DelayModel]] = {
+    "large": Large,
+    "mild": Mild,
+    "uniform": Uniform,
+    "lognormal": Lognormal,
+    "exponential": Exponential,
+    "pareto": Pareto,
+    "table": Table,
+}

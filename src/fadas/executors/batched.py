@@ -1,0 +1,41 @@
+"""Everything pending at once, in this process: for models so small that one job cannot fill the machine."""
+
+from fadas.client import BatchTrainer, LocalSGD
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model, Update
+from fadas.tasks import Task
+
+
+class Batched:
+    """Waits until a job is needed, then trains all pending jobs together, at most `size` in one call."""
+
+    def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:
+        if size < 1:
+            raise ValueError(f"size must be at least 1, not {size}")
+        self.task, self.device, self.size = task, device, size
+        self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task.loss, local, seed)
+        self._pending: dict[int, tuple[Job, Model]] = {}
+        self._done: dict[int, Update] = {}
+
+    def submit(self, job: Job, start: Model) -> None:
+        self._pending[job.id] = (job, start)
+
+    def collect(self, job: Job) -> Update:
+        if job.id not in self._done:
+            self._train_pending()
+        return self._done.pop(job.id)
+
+    def _train_pending(self) -> None:
+        pending = list(self._pending.values())
+        self._pending.clear()
+        data = [[tensor.to(self.device) for tensor in self.task.clients[job.client]] for job, _ in pending]
+        for group in self._trainer.groups([len(d[-1]) for d in data], data[0]):
+            for first in range(0, len(group), self.size):
+                chunk = group[first : first + self.size]
+                jobs, starts = [pending[i][0] for i in chunk], [pending[i][1] for i in chunk]
+                for update in self._trainer.train(jobs, starts, [data[i] for i in chunk]):
+                    self._done[update.job.id] = update
+
+    def close(self) -> None:
+        self._pending.clear()
+        self._done.clear()

@@ -1,0 +1,25 @@
+"""One job at a time, in this process, when it is needed."""
+
+from fadas.client import LocalSGD, train
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model, Update
+from fadas.tasks import Task
+
+
+class Inline:
+    """Trains a job when it is collected: the reference that every other executor must agree with."""
+
+    def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu") -> None:
+        self.task, self.local, self.seed, self.device = task, local, seed, device
+        self._flat = FlatModule(task.module(seed), device)
+        self._pending: dict[int, Model] = {}
+
+    def submit(self, job: Job, start: Model) -> None:
+        self._pending[job.id] = start
+
+    def collect(self, job: Job) -> Update:
+        data = [tensor.to(self.device) for tensor in self.task.clients[job.client]]
+        return train(self._flat, self.task.loss, self.local, self.seed, job, self._pending.pop(job.id), data)
+
+    def close(self) -> None:
+        self._pending.clear()

@@ -1,0 +1,114 @@
+"""From a run's settings to its folder: plan, simulate, write."""
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+import fadas
+from fadas import runs
+from fadas.build import ConfigError
+from fadas.config import RunConfig
+from fadas.planner import Plan, plan
+from fadas.simulator import Record, Simulation, simulate
+from fadas.tasks import Task
+
+OnRecord = Callable[[Record], None]
+
+
+def make_task(config: RunConfig) -> Task:
+    """The run's task. A mistake in its settings or data is a ConfigError."""
+    try:
+        task = config.task()
+    except OSError as error:
+        raise ConfigError(f"task: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"task: {error}") from None
+    if len(task.clients) != config.clients:
+        raise ConfigError(f"task.clients is {config.clients}, but the task has {len(task.clients)} clients")
+    return task
+
+
+def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
+    """The run's plan. Only delays that scale with the data need the task."""
+    sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
+    limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
+    try:
+        return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
+    except ValueError as error:
+        raise ConfigError(f"{config.label}: {error}") from None
+
+
+def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
+    """Everything that can be wrong with a run shows here, before its folder is made."""
+    target = config.run.target if config.run.stop_at_target else None
+    try:
+        executor = config.executor(task, config.local, config.seed)
+        return simulate(
+            timeline,
+            task,
+            config.algorithm,
+            config.local,
+            executor=executor,
+            device=config.device,
+            eval_every=config.run.eval_every,
+            target=target,
+        )
+    except (ValueError, RuntimeError, AssertionError) as error:  # torch's way to refuse a device
+        raise ConfigError(f"executor: {str(error).splitlines()[0]}") from None
+
+
+def execute(config: RunConfig, simulation: Simulation, folder: Path, on_record: OnRecord) -> dict[str, Any]:
+    """Run the simulation, write its folder, return its summary."""
+    make_sink = _tensorboard() if config.run.tensorboard else None
+    writer = runs.Writer(folder, config.tables)
+    sink = make_sink(folder) if make_sink else None
+    lines: list[dict[str, Any]] = []
+    try:
+        for record in simulation:
+            lines.append(record.as_dict())
+            writer.append(lines[-1])
+            if sink:
+                sink(record)
+            on_record(record)
+    finally:
+        writer.close()
+    state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+    summary = {
+        "experiment": config.experiment,
+        "algorithm": config.label,
+        "seed": config.seed,
+        **runs.summarise(lines, config.run.target),
+        "versions": {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    writer.finish(summary)
+    return summary
+
+
+def _tensorboard() -> Callable[[Path], OnRecord]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("run.tensorboard needs the extra: pip install 'fadas[tensorboard]'") from None
+
+    def make_sink(folder: Path) -> OnRecord:
+        writer = SummaryWriter(str(folder))
+
+        def sink(record: Record) -> None:
+            values = {
+                "eta": record.eta,
+                "train/loss": record.train_loss,
+                "tau_max": max(job.tau for job in record.jobs),
+            }
+            values |= {f"test/{name}": value for name, value in (record.metrics or {}).items()}
+            for name, value in values.items():
+                writer.add_scalar(name, value, record.step)
+            writer.flush()
+
+        return sink
+
+    return make_sink

@@ -1,0 +1,130 @@
+"""The bookkeeping of Algorithm 1: who trains from which version, what waits in the buffer, how stale it is.
+
+The ledger sees neither tensors nor clocks. The planner plays it against virtual time, a deployment plays it by real
+arrivals, and both get the same jobs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from fadas.rng import CHOICE, mix
+
+Refill = Literal["arrival", "update", "round"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Keep `concurrency` (M_c) clients training and step after every `buffer` (M) updates.
+
+    `refill` says when a freed slot goes to the next idle client: on `"arrival"`, before the step is checked, so that
+    client trains from x_t (Algorithm 1); on `"update"`, at once but after the step, so the M-th arrival's successor
+    trains from x_{t+1}; or per `"round"`, all slots together after each step.
+    """
+
+    concurrency: int
+    buffer: int
+    refill: Refill = "arrival"
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.buffer < 1:
+            raise ValueError(f"concurrency and buffer must be at least 1, not {self.concurrency} and {self.buffer}")
+        if self.refill not in get_args(Refill):
+            raise ValueError(f"refill must be one of {', '.join(get_args(Refill))}, not {self.refill!r}")
+        if self.refill == "round" and self.buffer > self.concurrency:
+            raise ValueError(
+                f"buffer ({self.buffer}) exceeds concurrency ({self.concurrency}): a synchronous round could never end"
+            )
+
+
+class Job(NamedTuple):
+    """`client` trains from x_`version`."""
+
+    id: int
+    client: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Server step t = `index`: the M jobs in the order of their arrival."""
+
+    index: int
+    jobs: tuple[Job, ...]
+
+    @property
+    def delays(self) -> list[int]:
+        """tau of each job: how many versions behind x_t it started."""
+        return [self.index - job.version for job in self.jobs]
+
+
+class Ledger:
+    """Algorithm 1 without the arithmetic."""
+
+    def __init__(self, schedule: Schedule, clients: int, seed: int = 0) -> None:
+        if schedule.concurrency > clients:
+            raise ValueError(f"concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
+        self.schedule = schedule
+        self.clients = clients
+        self.seed = seed
+        self.version = 0
+        self.running: dict[int, Job] = {}
+        self.buffer: list[Job] = []
+        self._idle = list(range(clients))  # in no particular order: choosing swaps the chosen one to the end
+        self._next_id = 0
+
+    def start(self) -> list[Job]:
+        """Line 1: M_c clients start from the initial model."""
+        if self._next_id:
+            raise ValueError("this ledger has started already")
+        return self._dispatch(self.schedule.concurrency)
+
+    def arrive(self, job: Job) -> tuple[list[Job], Step | None]:
+        """An update has come (lines 3 to 8): the jobs to start now, and the step if it fills the buffer."""
+        self._free(job)
+        self.buffer.append(job)
+        refill, step = self.schedule.refill, None
+        jobs = self._dispatch(1) if refill == "arrival" else []
+        if len(self.buffer) == self.schedule.buffer:
+            step = Step(self.version, tuple(self.buffer))
+            self.version += 1
+            self.buffer.clear()
+        if refill == "update":
+            jobs = self._dispatch(1)
+        elif refill == "round" and step:
+            jobs = self._dispatch(self.schedule.buffer)
+        return jobs, step
+
+    def drop(self, job: Job) -> list[Job]:
+        """A job ends without an update. Its slot is refilled at once under every rule: a round must be able to end."""
+        self._free(job)
+        return self._dispatch(1)
+
+    def _free(self, job: Job) -> None:
+        if self.running.get(job.id) != job:
+            raise ValueError(f"job {job.id} of client {job.client} is not running")
+        del self.running[job.id]
+        self._idle.append(job.client)
+
+    def _dispatch(self, count: int) -> list[Job]:
+        return [self._next_job() for _ in range(count)]
+
+    def _next_job(self) -> Job:
+        """A uniformly chosen idle client, in O(1). The draw is a function of the job's id: there is no RNG state."""
+        idle = self._idle
+        pick = mix(self.seed, CHOICE, self._next_id) * len(idle) >> 64
+        idle[pick], idle[-1] = idle[-1], idle[pick]
+        job = Job(self._next_id, idle.pop(), self.version)
+        self.running[job.id] = job
+        self._next_id += 1
+        return job
+
+
+def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
+    """The paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
+    taus = sorted(step_maxima)
+    if not taus:
+        return {"tau_max": 0, "tau_avg": 0.0, "tau_med": 0.0}
+    middle = len(taus) // 2
+    median = taus[middle] if len(taus) % 2 else (taus[middle - 1] + taus[middle]) / 2
+    return {"tau_max": taus[-1], "tau_avg": sum(taus) / len(taus), "tau_med": float(median)}

@@ -1,0 +1,97 @@
+"""Models as flat vectors: torch module <-> (params, buffers) <-> state_dict."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fadas.ledger import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One version of the model. Never written to: jobs, buffers and server states share it by reference."""
+
+    params: Tensor  # [P] everything that is trained
+    buffers: Tensor  # [S] floating-point module buffers, e.g. BatchNorm's running statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a client reports: `delta` is its trained parameters minus `base`, the parameters it started from."""
+
+    job: Job
+    delta: Tensor
+    buffers: Tensor
+    base: Tensor
+    examples: int
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """x_t and all that the algorithm remembers, as named tensors."""
+
+    version: int
+    model: Model
+    slots: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+
+class FlatModule:
+    """A module whose trainable parameters, their gradients and its buffers are views into three flat vectors.
+
+    Loading a model is one copy, a delta one subtraction, an SGD step two kernels. Frozen parameters stay where they
+    are. Integer buffers (BatchNorm's batch counters) do not travel: each load puts their initial values back.
+    """
+
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
+        self.module = module.to(device)
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
+        if not trained:
+            raise ValueError("the module has no trainable parameters")
+        for kind, tensors in (("parameters", trained), ("buffers", floats)):
+            if len({t.dtype for t in tensors.values()}) > 1:
+                raise ValueError(f"the module's {kind} have several dtypes; fadas needs one")
+        self.params, self.param_shapes = _flatten(trained, device)
+        self.buffers, self.buffer_shapes = _flatten(floats, device)
+        self.grads = torch.zeros_like(self.params)
+        for name, grad in split(self.grads, self.param_shapes).items():
+            trained[name].grad = grad
+        self._counters = [(b, b.clone()) for b in module.buffers() if not b.is_floating_point()]
+
+    def read(self) -> Model:
+        return Model(self.params.clone(), self.buffers.clone())
+
+    def load(self, model: Model) -> None:
+        self.params.copy_(model.params)
+        self.buffers.copy_(model.buffers)
+        for counter, initial in self._counters:
+            counter.copy_(initial)
+
+    def state_dict(self, model: Model) -> dict[str, Tensor]:
+        """The model as the module's own `load_state_dict` takes it."""
+        self.load(model)
+        return {name: tensor.detach().clone() for name, tensor in self.module.state_dict().items()}
+
+
+def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Named views into the last dimension of a flat tensor ([P], or [B, P] for a batch of models)."""
+    views: dict[str, Tensor] = {}
+    offset = 0
+    for name, shape in shapes.items():
+        views[name] = flat[..., offset : offset + shape.numel()].view(*flat.shape[:-1], *shape)
+        offset += shape.numel()
+    return views
+
+
+def _flatten(tensors: Mapping[str, Tensor], device: str | torch.device) -> tuple[Tensor, dict[str, torch.Size]]:
+    """Move the tensors' contents into one vector and make the tensors views of it."""
+    shapes = {name: t.shape for name, t in tensors.items()}
+    if not tensors:
+        return torch.zeros(0, device=device), shapes
+    flat = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
+    for name, view in split(flat, shapes).items():
+        tensors[name].data = view
+    return flat, shapes

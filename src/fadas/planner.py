@@ -1,0 +1,182 @@
+"""The plan: the whole timeline of a run, known before anything is trained.
+
+Durations do not depend on what training produces, so the ledger can be played against a virtual clock first. The plan
+says which client trains from which version, when each job ends and how, and when the server steps.
+"""
+
+import heapq
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fadas.delays import Delays
+from fadas.ledger import Job, Ledger, Schedule, tau_statistics
+from fadas.rng import DROPOUT, DURATION, TIER
+
+ARRIVED, DROPPED, EXPIRED = range(3)
+_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Arrays over jobs (`client`, `version`, `start`, `end`, `outcome`), over endings (`ended`) and steps (`time`).
+
+    `ended` holds job ids in the order in which the jobs end, up to the arrival that closes the last step; the jobs
+    that are not in it are still in flight then.
+    """
+
+    schedule: Schedule
+    clients: int
+    seed: int
+    client: np.ndarray
+    version: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    outcome: np.ndarray
+    ended: np.ndarray
+    time: np.ndarray
+
+    def ledger(self) -> Ledger:
+        """A fresh ledger that hands out the very jobs of this plan when it is driven by the plan's endings."""
+        return Ledger(self.schedule, self.clients, self.seed)
+
+    def job(self, id: int) -> Job:
+        return Job(id, int(self.client[id]), int(self.version[id]))
+
+    @property
+    def steps(self) -> int:
+        return len(self.time)
+
+    @cached_property
+    def arrivals(self) -> np.ndarray:
+        """Job ids by server step: [steps, M]."""
+        return self.ended[self.outcome[self.ended] == ARRIVED].reshape(self.steps, self.schedule.buffer)
+
+    @cached_property
+    def needed(self) -> np.ndarray:
+        """For each job: does its update reach a server step? The others need not be trained."""
+        mask = np.zeros(len(self.client), bool)
+        mask[self.arrivals] = True
+        return mask
+
+    @cached_property
+    def tau(self) -> np.ndarray:
+        """The delay of every update: [steps, M]."""
+        return np.arange(self.steps)[:, None] - self.version[self.arrivals]
+
+    def statistics(self) -> dict[str, float]:
+        """What `fadas plan` prints. tau_avg and tau_med are taken over each step's largest delay, as in the paper."""
+        outcomes = np.bincount(self.outcome[self.ended], minlength=3)
+        return {
+            **tau_statistics(self.tau.max(1).tolist()),
+            "virtual_time": float(self.time[-1]),
+            "updates": int(outcomes[ARRIVED]),
+            "steps": self.steps,
+            "dropped": int(outcomes[DROPPED]),
+            "expired": int(outcomes[EXPIRED]),
+        }
+
+
+def plan(
+    schedule: Schedule,
+    clients: int,
+    delays: Delays | None = None,
+    *,
+    steps: int | None = None,
+    updates: int | None = None,
+    time: float | None = None,
+    seed: int = 0,
+    sizes: Sequence[int] | None = None,
+) -> Plan:
+    """Play the schedule against virtual time until the first of the limits: server steps, client updates, time.
+
+    `sizes` (examples per client) is needed only for delays that scale with the data.
+    """
+    limits = [
+        limit for limit in (steps, updates // schedule.buffer if updates is not None else None) if limit is not None
+    ]
+    if not limits and time is None:
+        raise ValueError("a plan needs a limit: steps, updates or time")
+    if limits and min(limits) < 1:
+        raise ValueError(
+            f"the limits (steps={steps}, updates={updates}) do not allow one step of {schedule.buffer} updates"
+        )
+    if time is not None and not 0 < time < float("inf"):
+        raise ValueError(f"the time limit must be positive, not {time}")
+    if seed < 0:
+        raise ValueError(f"the seed must not be negative, not {seed}")
+    ledger = Ledger(schedule, clients, seed)
+    timeline = _Timeline(delays or Delays(), clients, seed, sizes)
+    times = timeline.play(ledger, min(limits) if limits else None, time)
+    return Plan(schedule, clients, seed, **timeline.arrays(), time=np.array(times))
+
+
+class _Timeline:
+    """The jobs so far, with a heap of (end, id) for those that are running."""
+
+    def __init__(self, delays: Delays, clients: int, seed: int, sizes: Sequence[int] | None) -> None:
+        self.delays = delays
+        self.duration = delays.bind(clients, np.random.default_rng([seed, TIER]), sizes)
+        self.durations_rng = np.random.default_rng([seed, DURATION])
+        self.dropouts_rng = np.random.default_rng([seed, DROPOUT])
+        self.client, self.version, self.outcome = array("q"), array("q"), array("b")
+        self.start, self.end = array("d"), array("d")
+        self.ended = array("q")
+        self.running: list[tuple[float, int]] = []
+
+    def play(self, ledger: Ledger, steps: int | None, until: float | None) -> list[float]:
+        """Run until the limit; returns the times of the server steps."""
+        times: list[float] = []
+        last_arrival = closed = 0
+        patience = 1000 + 100 * ledger.schedule.concurrency
+        self._dispatch(ledger.start(), 0.0)
+        while steps is None or len(times) < steps:
+            now, id = heapq.heappop(self.running)
+            if until is not None and now > until:
+                break
+            self.ended.append(id)
+            job = ledger.running[id]
+            if self.outcome[id] != ARRIVED:
+                if len(self.ended) - last_arrival > patience:
+                    raise ValueError(
+                        f"no update arrived in {patience} jobs: the deadline or the dropout stops all clients"
+                    )
+                self._dispatch(ledger.drop(job), now)
+                continue
+            last_arrival = len(self.ended)
+            jobs, step = ledger.arrive(job)
+            self._dispatch(jobs, now)
+            if step:
+                times.append(now)
+                closed = last_arrival
+        if not times:
+            raise ValueError(f"the time limit ({until}) ends before the first server step")
+        del self.ended[closed:]  # what ended after the last step belongs to a step that never closed
+        return times
+
+    def _dispatch(self, jobs: list[Job], now: float) -> None:
+        for job in jobs:
+            k = job.id % _BLOCK
+            if k == 0:  # job ids are consecutive, so the k-th number of a stream belongs to the k-th job
+                self._u = (self.durations_rng.random(_BLOCK) + 2.0**-54).tolist()
+                self._v = self.dropouts_rng.random(_BLOCK).tolist() if self.delays.dropout else None
+            length = self.duration(job.client, self._u[k])
+            outcome = ARRIVED
+            if self._v and self._v[k] < self.delays.dropout:
+                # given that v < dropout, v / dropout is uniform again: the share of the work done before dropping out
+                length, outcome = length * self._v[k] / self.delays.dropout, DROPPED
+            if self.delays.deadline is not None and length > self.delays.deadline:
+                length, outcome = self.delays.deadline, EXPIRED
+            heapq.heappush(self.running, (now + length, job.id))
+            self.client.append(job.client)
+            self.version.append(job.version)
+            self.outcome.append(outcome)
+            self.start.append(now)
+            self.end.append(now + length)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        names = ("client", "version", "outcome", "start", "end", "ended")
+        return {name: np.array(getattr(self, name)) for name in names}

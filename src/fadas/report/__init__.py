@@ -1,0 +1,1 @@
+"""Reports: read run folders, compare, draw. Nothing here trains or imports torch."""

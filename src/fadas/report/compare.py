@@ -1,0 +1,109 @@
+"""The comparison of finished runs: at equal virtual time, at equal client updates, and time to a target accuracy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+from fadas.runs import Run
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm, the mean over its seeds. None: not evaluated by then, or not every seed reached the target."""
+
+    algorithm: str
+    seeds: int
+    at_time: float | None
+    at_time_std: float
+    at_updates: float | None
+    at_updates_std: float
+    time_to_target: float | None
+    tau_max: float
+    tau_avg: float
+    tau_med: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    time: float  # the virtual time and the number of updates at which all runs are compared: the least that all reach
+    updates: int
+    target: float | None
+    rows: list[Row]
+
+
+def compare(runs: Sequence[Run]) -> Comparison:
+    by_algorithm: dict[str, list[Run]] = {}
+    for run in runs:
+        by_algorithm.setdefault(run.label, []).append(run)
+    time = min(run.records[-1]["time"] for run in runs)
+    updates = min(run.records[-1]["updates"] for run in runs)
+    targets = {run.summary.get("target") for run in runs}
+    target = targets.pop() if len(targets) == 1 else None
+    rows = [_row(name, group, time, updates) for name, group in by_algorithm.items()]
+    return Comparison(time, updates, target, rows)
+
+
+def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
+    at_time = [_accuracy(run, "time", time) for run in runs]
+    at_updates = [_accuracy(run, "updates", updates) for run in runs]
+    to_target = [run.summary.get("time_to_target") for run in runs]
+    return Row(
+        name,
+        len(runs),
+        _mean(at_time),
+        _std(at_time),
+        _mean(at_updates),
+        _std(at_updates),
+        _mean(to_target),
+        **{key: fmean(run.summary[key] for run in runs) for key in ("tau_max", "tau_avg", "tau_med")},
+    )
+
+
+def _accuracy(run: Run, axis: str, limit: float) -> float | None:
+    """The last evaluation up to the limit."""
+    seen = [line["metrics"].get("accuracy") for line in run.evaluations if line[axis] <= limit]
+    return seen[-1] if seen else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def _std(values: list[float | None]) -> float:
+    return pstdev([value for value in values if value is not None] or [0.0])
+
+
+def header(comparison: Comparison) -> list[str]:
+    target = f"time to {comparison.target:.0%}" if comparison.target else "time to target"
+    return [
+        "algorithm",
+        f"accuracy at time {comparison.time:.0f}",
+        f"accuracy at {comparison.updates:,} updates",
+        target,
+        "tau_max",
+        "tau_avg",
+        "tau_med",
+    ]
+
+
+def cells(comparison: Comparison) -> list[list[str]]:
+    """The table as text, in the order of the header."""
+    return [
+        [
+            row.algorithm,
+            _percent(row.at_time, row.at_time_std, row.seeds),
+            _percent(row.at_updates, row.at_updates_std, row.seeds),
+            "not reached" if row.time_to_target is None else f"{row.time_to_target:.1f}",
+            f"{row.tau_max:.0f}",
+            f"{row.tau_avg:.2f}",
+            f"{row.tau_med:.1f}",
+        ]
+        for row in comparison.rows
+    ]
+
+
+def _percent(value: float | None, std: float, seeds: int) -> str:
+    if value is None:
+        return "none yet"
+    return f"{value:.1%} ± {100 * std:.1f}" if seeds > 1 else f"{value:.1%}"

@@ -1,0 +1,213 @@
+"""The figures of a report, each as SVG text."""
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from fadas.runs import Run
+
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fadas",
+    "axes.prop_cycle": cycler(color=matplotlib.color_sequences["tab10"]),
+}
+
+
+def figures(runs: Sequence[Run]) -> dict[str, tuple[str, str, str]]:
+    """Of the runs: figure id -> (title, caption, SVG). A figure that these runs cannot fill is left out."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
+    drawn: dict[str, tuple[str, str, str]] = {}
+    for name, title, caption, draw in FIGURES:
+        with plt.rc_context(_STYLE):
+            figure = draw(groups)
+            if figure is not None:
+                drawn[name] = (title, caption, _svg(figure, title))
+    return drawn
+
+
+def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None:
+    """Accuracy against `axis`, one line per algorithm: the mean over seeds, with a band of one standard deviation."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.2))
+    for name, runs in groups.items():
+        lines = [
+            [(e[axis], e["metrics"]["accuracy"]) for e in run.evaluations if "accuracy" in e["metrics"]] for run in runs
+        ]
+        count = min(len(line) for line in lines)
+        if not count:
+            continue
+        points = np.array([line[:count] for line in lines], float)
+        x, y, spread = points[..., 0].mean(0), points[..., 1].mean(0), points[..., 1].std(0)
+        axes.plot(x, y, label=name, linewidth=1.6)
+        if len(runs) > 1:
+            axes.fill_between(x, y - spread, y + spread, alpha=0.15, linewidth=0)
+    if not axes.lines:
+        plt.close(figure)
+        return None
+    target = next(iter(groups.values()))[0].summary.get("target")
+    if target:
+        axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
+        axes.annotate(
+            f"target {target:.0%}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
+        )
+    axes.set(xlabel=label, ylabel="test accuracy")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.legend(frameon=False, ncols=2, loc="lower right")
+    return figure
+
+
+def _against_time(groups: dict[str, list[Run]]) -> Figure | None:
+    figure = curves(groups, "time", "virtual time")
+    if figure:
+        ends = [run.records[-1]["time"] for runs in groups.values() for run in runs]
+        if max(ends) > 5 * min(ends):  # synchronous runs take many times longer: a linear axis would hide the others
+            figure.axes[0].set_xscale("log")
+            figure.axes[0].set_xlabel("virtual time (log scale)")
+    return figure
+
+
+def _against_updates(groups: dict[str, list[Run]]) -> Figure | None:
+    return curves(groups, "updates", "client updates")
+
+
+def _delays(groups: dict[str, list[Run]]) -> Figure | None:
+    """A histogram for each distinct set of delays: methods with the same schedule share a timeline."""
+    distinct: dict[tuple[int, ...], list[str]] = {}
+    for name, runs in groups.items():
+        taus = tuple(job["tau"] for record in runs[0].records for job in record["jobs"])
+        if any(taus):  # synchronous updates are never late
+            distinct.setdefault(taus, []).append(name)
+    if not distinct:
+        return None
+    figure, panels = plt.subplots(len(distinct), 1, figsize=(7.2, 2.6 * len(distinct)), squeeze=False)
+    for axes, (taus, names) in zip(panels[:, 0], distinct.items(), strict=True):
+        axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color="tab:blue")
+        axes.set(title=", ".join(names), ylabel="updates", yscale="log")
+    panels[-1, 0].set_xlabel("delay tau of an update (server versions)")
+    figure.tight_layout()
+    return figure
+
+
+def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
+    """eta_t of the methods whose step size follows the delays (FedAsync's is a mixing weight, on another scale)."""
+    chosen = {name: runs[0] for name, runs in groups.items() if len({r["eta"] for r in runs[0].records}) > 1}
+    if not chosen:
+        return None
+    figure, panels = plt.subplots(len(chosen), 1, figsize=(7.2, 2.4 * len(chosen)), squeeze=False, sharex=True)
+    for axes, (name, run) in zip(panels[:, 0], chosen.items(), strict=True):
+        axes.plot(
+            [r["time"] for r in run.records], [r["eta"] for r in run.records], ".", markersize=3, color="tab:blue"
+        )
+        axes.set(title=name, ylabel="eta_t", yscale="log")
+    panels[-1, 0].set_xlabel("virtual time")
+    figure.tight_layout()
+    return figure
+
+
+def _timeline(groups: dict[str, list[Run]]) -> Figure | None:
+    """An asynchronous and, for contrast, a synchronous method: the clients' jobs over the same stretch of time."""
+
+    def synchronous(run: Run) -> bool:
+        return all(job["tau"] == 0 for record in run.records for job in record["jobs"])
+
+    firsts = [runs[0] for runs in groups.values()]
+    chosen = [next((r for r in firsts if synchronous(r) is kind), None) for kind in (False, True)]
+    shown = [run for run in chosen if run]
+    until = min(run.records[-1]["time"] for run in shown) / (2 if len(shown) > 1 else 1)
+    figure, panels = plt.subplots(1, len(shown), figsize=(4.6 * len(shown) + 1, 4.6), squeeze=False, sharey=True)
+    order = _by_duration(shown[0])
+    for axes, run in zip(panels[0], shown, strict=True):
+        bars = _jobs(axes, run, order, until)
+        figure.colorbar(bars, ax=axes, label="started from version", fraction=0.05, pad=0.02)
+        axes.set(title=run.label, xlabel="virtual time", xlim=(0, until), ylim=(-0.5, len(order) - 0.5))
+        axes.grid(False)
+    panels[0, 0].set_ylabel("clients, slowest on top")
+    figure.tight_layout()
+    return figure
+
+
+def _by_duration(run: Run) -> dict[int, int]:
+    times: dict[int, list[float]] = {client: [] for client in range(run.config.get("task", {}).get("clients", 0))}
+    for record in run.records:
+        for job in record["jobs"]:
+            times.setdefault(job["client"], []).append(job["end"] - job["start"])
+    # a client that never reported is slow, or was never chosen
+    ranked = sorted(times, key=lambda c: (np.mean(times[c]) if times[c] else np.inf, c))
+    return {client: row for row, client in enumerate(ranked)}
+
+
+def _jobs(axes: Axes, run: Run, order: dict[int, int], until: float) -> PolyCollection:
+    boxes: list[list[tuple[float, float]]] = []
+    versions: list[int] = []
+    for record in run.records:
+        for job in record["jobs"]:
+            if job["start"] < until:
+                y = order[job["client"]]
+                left, right = job["start"], job["end"]
+                boxes.append([(left, y - 0.4), (left, y + 0.4), (right, y + 0.4), (right, y - 0.4)])
+                versions.append(record["step"] - 1 - job["tau"])
+    bars = PolyCollection(
+        boxes, array=np.array(versions), cmap="viridis", edgecolors="white", linewidths=0.2, rasterized=True
+    )
+    axes.add_collection(bars)
+    return bars
+
+
+def _svg(figure: Figure, title: str) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata={"Date": None, "Title": title})
+    plt.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+Draw = Callable[[dict[str, list[Run]]], Figure | None]
+FIGURES: list[tuple[str, str, str, Draw]] = [
+    (
+        "time",
+        "Accuracy against virtual time",
+        "What a federation gets for its time. Stragglers pace the synchronous methods.",
+        _against_time,
+    ),
+    (
+        "updates",
+        "Accuracy against client updates",
+        "What a federation gets for its clients' work.",
+        _against_updates,
+    ),
+    (
+        "delays",
+        "Delays",
+        "How many server versions behind each update was when the server used it.",
+        _delays,
+    ),
+    (
+        "eta",
+        "Effective step size",
+        "The server's step size where it follows the delays; for FedAsync, the mixing weight.",
+        _step_sizes,
+    ),
+    (
+        "timeline",
+        "The clients' timeline",
+        "Who trained when, and from which version of the model: the jobs that reached a server step.",
+        _timeline,
+    ),
+]

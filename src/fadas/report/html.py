@@ -1,0 +1,82 @@
+"""report.html: one self-contained page with the table, the figures and the settings of every run."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from fadas.report.compare import Comparison, cells, compare, header
+from fadas.report.figures import figures
+from fadas.runs import Run
+from fadas.toml import dumps
+
+_CSS = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1c2430; }
+h1 { font-size: 1.6rem; margin-bottom: 0; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
+p.lead, figcaption { color: #5b6675; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #e3e7ec; }
+th { font-weight: 600; vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; }
+td.best { font-weight: 700; background: #eef6ee; }
+figure { margin: 1rem 0; }
+figure svg { width: 100%; height: auto; }
+pre { background: #f5f7f9; padding: .8rem; overflow: auto; }
+"""
+
+
+def write(runs: Sequence[Run], path: Path) -> None:
+    path.write_text(page(runs), encoding="utf-8")
+
+
+def page(runs: Sequence[Run]) -> str:
+    comparison = compare(runs)
+    name = escape(runs[0].summary.get("experiment", "fadas"))
+    lead = (
+        f"Runs: {len(runs)}, of {len(comparison.rows)} methods. Compared at virtual time {comparison.time:.0f} "
+        f"and at {comparison.updates:,} client updates, the least that all of them reach."
+    )
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>fadas: {name}</title><style>{_CSS}</style></head>
+<body><h1>{name}</h1><p class="lead">{lead}</p>
+{_table(header(comparison), cells(comparison), _best(comparison))}
+{"".join(_figure(*item) for item in figures(runs).items())}
+<h2>Settings</h2>
+{"".join(_settings(run) for run in runs)}
+</body></html>
+"""
+
+
+def _best(comparison: Comparison) -> set[tuple[int, int]]:
+    """(row, column) of the best entries of the three columns that rank."""
+    best: set[tuple[int, int]] = set()
+    for column, key, pick in ((1, "at_time", max), (2, "at_updates", max), (3, "time_to_target", min)):
+        values = [getattr(row, key) for row in comparison.rows]
+        known = [value for value in values if value is not None]
+        best |= {(i, column) for i, value in enumerate(values) if len(known) > 1 and value == pick(known)}
+    return best
+
+
+def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -> str:
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{escape(cell)}</td>" for j, cell in enumerate(row))
+        + "</tr>"
+        for i, row in enumerate(rows)
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _figure(name: str, drawn: tuple[str, str, str]) -> str:
+    title, caption, svg = drawn
+    # matplotlib numbers its ids from the start in every drawing: keep the drawings of one page apart
+    svg = svg.replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
+    return f'<h2>{title}</h2><figure id="{name}">{svg}<figcaption>{caption}</figcaption></figure>\n'
+
+
+def _settings(run: Run) -> str:
+    title = f"{escape(run.label)}, seed {run.summary['seed']}"
+    return f"<details><summary>{title}</summary><pre>{escape(dumps(run.config))}</pre></details>\n"

@@ -1,0 +1,143 @@
+"""Sweeps: every point of an algorithm's grid, tuned on data held out from the training set, never on the test set."""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fadas import runs
+from fadas.build import ConfigError
+from fadas.config import Table, resolve
+
+
+def grid(tables: Table, label: str) -> list[dict[str, Any]]:
+    """The points of the sweep of one algorithm: dotted keys of its table -> values."""
+    table = tables.get("sweep", {}).get(label, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"sweep.{label} must be a table, not {table!r}")
+    axes = _flatten(table)
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"sweep.{label}.{key} must be a list of values, not {values!r}")
+    return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())] if axes else []
+
+
+def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
+    """The tables with one point of the grid put into the algorithm's table."""
+    changed = json.loads(json.dumps(tables))
+    for key, value in point.items():
+        *path, last = key.split(".")
+        table = changed["algorithms"][label]
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return changed
+
+
+def _flatten(table: Table, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+    return flat
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a grid, for one seed."""
+
+    label: str
+    seed: int
+    point: dict[str, Any]
+    folder: Path
+    tables: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.point.items())
+
+
+def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float) -> list[Point]:
+    """All runs of a sweep, each checked; a run is stored under out/<algorithm>/<point>-<seed>."""
+    held_out = json.loads(json.dumps(tables))
+    held_out.setdefault("task", {})["validation"] = validation
+    found: list[Point] = []
+    for label in labels:
+        for point in grid(tables, label):
+            for seed in seeds:
+                changed = with_point(held_out, label, point)
+                resolve(changed, label, seed)
+                name = ",".join(f"{key}={value}" for key, value in point.items()).replace("/", "_")
+                found.append(Point(label, seed, point, out / label / f"{name}-{seed}", changed))
+    if not found:
+        raise ConfigError(f"there is no grid for {', '.join(labels)}; add a table such as [sweep.{labels[0]}]")
+    return found
+
+
+def score(summary: Mapping[str, Any]) -> float:
+    """The mean accuracy of the last five evaluations; a run that diverged scores nothing."""
+    return summary.get("accuracy") or 0.0
+
+
+def run_point(point: Point) -> dict[str, Any]:
+    """Run one point, or read it if it is there already."""
+    from fadas.experiment import execute, make_plan, make_simulation, make_task
+
+    config = resolve(point.tables, point.label, point.seed)
+    unfinished = point.folder.exists() and not (point.folder / "summary.json").exists()
+    if runs.check(point.folder, config.tables, overwrite=unfinished):
+        return runs.read(point.folder).summary
+    task = make_task(config)
+    simulation = make_simulation(config, task, make_plan(config, task))
+    return execute(config, simulation, point.folder, lambda record: None)
+
+
+def _use_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str, Any]]]:
+    """Results as they come, `jobs` runs at a time, the machine's cores shared among them."""
+    if jobs == 1:
+        yield from ((point, run_point(point)) for point in todo)
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _use_threads, (threads,)) as pool:
+        futures = {pool.submit(run_point, point): point for point in todo}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+@dataclass(frozen=True)
+class Ranked:
+    label: str
+    name: str
+    point: dict[str, Any]
+    score: float
+    best: bool
+
+
+def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
+    """Per algorithm, its points from best to worst by the mean score over the seeds."""
+    scores: dict[str, dict[str, list[float]]] = {}
+    for point, summary in results:
+        scores.setdefault(point.label, {}).setdefault(point.name, []).append(score(summary))
+    settings = {(point.label, point.name): point.point for point, _ in results}
+    ranked: list[Ranked] = []
+    for label, by_point in scores.items():
+        ordered = sorted(by_point.items(), key=lambda item: (-fmean(item[1]), item[0]))
+        for place, (name, values) in enumerate(ordered):
+            ranked.append(Ranked(label, name, settings[label, name], fmean(values), place == 0))
+    return ranked

@@ -1,0 +1,38 @@
+"""Tables to TOML text; reading is the standard library's."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Table = Mapping[str, Any]
+
+
+def dumps(tables: Table) -> str:
+    """Tables as TOML, in a form that `tomllib` reads back to the same tables."""
+    return "\n".join(_lines(tables, ())).lstrip("\n") + "\n"
+
+
+def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
+    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in values.items()]
+    if path and (lines or not table):
+        lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            lines += _lines(value, (*path, key))
+    return lines
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value)
