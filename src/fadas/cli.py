@@ -117,7 +117,7 @@ def plan(experiment: ExperimentFile, set_: Set = [], only: Only = "", seed: Seed
     rows = [
         [label, *(f"{values[key]:,.2f}".removesuffix(".00") for key in keys)] for label, values in statistics.items()
     ]
-    print_table(["algorithm", *keys], rows, f"{tables['name']}, seed {one}")
+    print_table(["algorithm", *(key.replace("_time", "\ntime") for key in keys)], rows, f"{tables['name']}, seed {one}")
 
 
 @app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")

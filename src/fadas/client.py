@@ -7,6 +7,7 @@ other jobs it is computed.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from fadas.model import FlatModule, Model, Update, split
 from fadas.rng import BATCHES, mix
 
 Data = Sequence[Tensor]  # inputs..., targets; all of one length
+Work = tuple[Job, Model, Data]  # a job, the model it starts from, its client's data
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
 
 
@@ -105,15 +107,15 @@ class BatchTrainer:
         losses = self._loss(outputs, targets)
         return losses.mean() if losses.dim() == 0 or not self._pads else (losses * mask).sum() / mask.sum()
 
-    def groups(self, sizes: Sequence[int], data: Data) -> list[list[int]]:
-        """Positions of jobs that may train in one call, given each one's number of examples."""
+    def groups(self, work: Sequence[Work]) -> list[list[Work]]:
+        """The jobs that may train in one call."""
         if self._pads is None:
-            self._pads = not self._mixes_examples and self._per_example(data)
+            self._pads = not self._mixes_examples and self._per_example(work[0][2])
         if self._pads:
-            return [list(range(len(sizes)))]
-        by_size: dict[int, list[int]] = {}
-        for position, size in enumerate(sizes):
-            by_size.setdefault(size, []).append(position)
+            return [list(work)]
+        by_size: dict[int, list[Work]] = {}
+        for item in work:
+            by_size.setdefault(len(item[2][-1]), []).append(item)
         return list(by_size.values())
 
     def _per_example(self, data: Data) -> bool:
@@ -123,48 +125,41 @@ class BatchTrainer:
         with torch.no_grad():
             return self._loss(module(*inputs), targets).dim() > 0
 
-    def train(self, jobs: Sequence[Job], starts: Sequence[Model], data: Sequence[Data]) -> list[Update]:
-        """Updates in the order of the jobs."""
+    def train(self, work: Sequence[Work]) -> list[Update]:
+        """The jobs' updates, in no particular order."""
         flat, local = self.flat, self.local
         flat.module.train()
-        sizes = [len(d[-1]) for d in data]
-        plans = [local.batches(size, self.seed, job) for size, job in zip(sizes, jobs, strict=True)]
+        steps = {job.id: local.batches(len(data[-1]), self.seed, job) for job, _, data in work}
         # Longest first: at local step k the jobs that still have a batch are then the first few rows.
-        order = sorted(range(len(jobs)), key=lambda i: -len(plans[i]))
-        offsets = [0]
-        for i in order:
-            offsets.append(offsets[-1] + sizes[i])
-        pool = [torch.cat([data[i][c] for i in order]) for c in range(len(data[0]))]
-        params = torch.stack([starts[i].params for i in order])
-        param_views = split(params, flat.param_shapes)
+        work = sorted(work, key=lambda item: -len(steps[item[0].id]))
+        batches = [steps[job.id] for job, _, _ in work]
+        offsets = list(accumulate((len(data[-1]) for _, _, data in work), initial=0))
+        pool = [torch.cat(columns) for columns in zip(*(data for _, _, data in work))]
+        params = torch.stack([start.params for _, start, _ in work])
+        views = split(params, flat.param_shapes)
         buffers = {
             name: rows.contiguous()  # BatchNorm under vmap updates contiguous statistics in place, and only those
-            for name, rows in split(torch.stack([starts[i].buffers for i in order]), flat.buffer_shapes).items()
+            for name, rows in split(torch.stack([start.buffers for _, start, _ in work]), flat.buffer_shapes).items()
         }
-        totals = torch.zeros(len(jobs), device=params.device)
-        for k in range(len(plans[order[0]])):
-            batch = [plans[i][k] + offset for i, offset in zip(order, offsets, strict=False) if len(plans[i]) > k]
-            index = nn.utils.rnn.pad_sequence(batch, batch_first=True).to(params.device)
-            counts = torch.tensor([len(rows) for rows in batch])
-            mask = (torch.arange(index.shape[1]) < counts[:, None]).to(params)
+        counters = {name: initial.expand(len(work), *initial.shape).clone() for name, initial in flat.counters.items()}
+        losses = torch.zeros(len(work), device=params.device)
+        for k in range(len(batches[0])):
+            rows = [job_batches[k] + offset for job_batches, offset in zip(batches, offsets) if len(job_batches) > k]
+            active = len(rows)
+            index = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(params.device)
+            lengths = torch.tensor([len(row) for row in rows])
+            mask = (torch.arange(index.shape[1]) < lengths[:, None]).to(params)
             *inputs, targets = (column[index] for column in pool)
-            active = len(batch)
-            views = {name: view[:active] for name, view in param_views.items()}
-            grads, losses = self._gradients(
-                views, {name: rows[:active] for name, rows in buffers.items()}, inputs, targets, mask
-            )
-            for name, view in views.items():
+            here = {name: view[:active] for name, view in views.items()}
+            state = {name: tensor[:active] for name, tensor in (buffers | counters).items()}
+            grads, values = self._gradients(here, state, inputs, targets, mask)
+            for name, view in here.items():
                 view.sub_(grads[name].add_(view, alpha=local.weight_decay), alpha=local.lr)
-            totals[:active] += losses
-        return self._updates(jobs, starts, plans, order, params, buffers, sizes, totals)
-
-    def _updates(self, jobs, starts, plans, order, params, buffers, sizes, totals) -> list[Update]:  # type: ignore[no-untyped-def]
-        rows = [b.flatten(1) for b in buffers.values()]
-        flat_buffers = torch.cat(rows, 1) if rows else params.new_zeros(len(jobs), 0)
-        updates: list[Update | None] = [None] * len(jobs)
-        for row, (i, total) in enumerate(zip(order, totals.tolist(), strict=True)):
-            start = starts[i]
-            delta = params[row] - start.params
-            metrics = {"loss": total / len(plans[i])}
-            updates[i] = Update(jobs[i], delta, flat_buffers[row].clone(), start.params, sizes[i], metrics)
-        return updates  # type: ignore[return-value]
+            losses[:active] += values
+        trained = torch.cat([params.new_zeros(len(work), 0), *(tensor.flatten(1) for tensor in buffers.values())], 1)
+        return [
+            Update(
+                job, params[row] - start.params, trained[row].clone(), start.params, len(data[-1]), {"loss": loss / n}
+            )
+            for row, ((job, start, data), loss, n) in enumerate(zip(work, losses.tolist(), map(len, batches)))
+        ]

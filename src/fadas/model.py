@@ -59,7 +59,7 @@ class FlatModule:
         self.grads = torch.zeros_like(self.params)
         for name, grad in split(self.grads, self.param_shapes).items():
             trained[name].grad = grad
-        self._counters = [(b, b.clone()) for b in module.buffers() if not b.is_floating_point()]
+        self.counters = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
 
     def read(self) -> Model:
         return Model(self.params.clone(), self.buffers.clone())
@@ -67,8 +67,8 @@ class FlatModule:
     def load(self, model: Model) -> None:
         self.params.copy_(model.params)
         self.buffers.copy_(model.buffers)
-        for counter, initial in self._counters:
-            counter.copy_(initial)
+        for name, initial in self.counters.items():
+            self.module.get_buffer(name).copy_(initial)
 
     def state_dict(self, model: Model) -> dict[str, Tensor]:
         """The model as the module's own `load_state_dict` takes it."""

@@ -94,9 +94,10 @@ class Simulation:
                 continue
             update = self.executor.collect(plan.job(id))
             jobs, step = server.receive(update)
+            losses.append(update.metrics["loss"])
+            del update  # it would keep its start version alive while this generator sleeps
             self._submit(jobs)
             updates += 1
-            losses.append(update.metrics["loss"])
             if not step:
                 continue
             done = step.index + 1

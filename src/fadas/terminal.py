@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -55,12 +56,12 @@ class Display:
         self._progress.stop()
 
     def add(self, name: str, total: int) -> "Bar":
-        id = self._progress.add_task(name.ljust(self._width), total=total, note="", unit=self._unit)
+        id = self._progress.add_task(escape(name).ljust(self._width), total=total, note="", unit=self._unit)
         return Bar(self._progress, id, name)
 
     def say(self, text: str) -> None:
         """A line that stays, above the bars."""
-        self._progress.console.print(text, highlight=False, soft_wrap=True)
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class Bar:
@@ -70,26 +71,27 @@ class Bar:
     def update(self, done: int, note: str | None = None) -> None:
         self._progress.update(self._id, completed=done)
         if note is not None:
-            self._progress.update(self._id, note=note)
+            self._progress.update(self._id, note=escape(note))
 
     def finish(self, text: str, done: int) -> None:
         self._progress.update(self._id, total=done, completed=done)
         if self._progress.disable:
-            self._progress.console.print(f"{self._name}: {text}", highlight=False, soft_wrap=True)
+            self._progress.console.print(f"{self._name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
-    table = Table(*head, title=title or None, box=SIMPLE_HEAD, title_justify="left")
-    for number, column in enumerate(table.columns):
-        numeric = number and any(row[number][:1].isdigit() for row in rows)
-        column.justify = "right" if numeric else "left"
+    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
+    for number, name in enumerate(head):
+        numeric = number > 0 and any(row[number][:1].isdigit() for row in rows)
+        wide = max((len(row[number]) for row in rows), default=0) > 40  # prose may fold, names and numbers may not
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=not wide)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)
 
 
 def print_line(text: str) -> None:
-    Console().print(text, highlight=False, soft_wrap=True)
+    Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -26,14 +26,12 @@ class Batched:
         return self._done.pop(job.id)
 
     def _train_pending(self) -> None:
-        pending = list(self._pending.values())
+        clients = self.task.clients
+        work = [(job, start, [t.to(self.device) for t in clients[job.client]]) for job, start in self._pending.values()]
         self._pending.clear()
-        data = [[tensor.to(self.device) for tensor in self.task.clients[job.client]] for job, _ in pending]
-        for group in self._trainer.groups([len(d[-1]) for d in data], data[0]):
+        for group in self._trainer.groups(work):
             for first in range(0, len(group), self.size):
-                chunk = group[first : first + self.size]
-                jobs, starts = [pending[i][0] for i in chunk], [pending[i][1] for i in chunk]
-                for update in self._trainer.train(jobs, starts, [data[i] for i in chunk]):
+                for update in self._trainer.train(group[first : first + self.size]):
                     self._done[update.job.id] = update
 
     def close(self) -> None:

@@ -75,11 +75,12 @@ def _std(values: list[float | None]) -> float:
 
 
 def header(comparison: Comparison) -> list[str]:
-    target = f"time to {comparison.target:.0%}" if comparison.target else "time to target"
+    """Column titles; a newline is where a title may break."""
+    target = f"time to\n{comparison.target:.0%}" if comparison.target else "time to\ntarget"
     return [
         "algorithm",
-        f"accuracy at time {comparison.time:.0f}",
-        f"accuracy at {comparison.updates:,} updates",
+        f"accuracy\nat time {comparison.time:.0f}",
+        f"accuracy at\n{comparison.updates:,} updates",
         target,
         "tau_max",
         "tau_avg",
@@ -94,7 +95,7 @@ def cells(comparison: Comparison) -> list[list[str]]:
             row.algorithm,
             _percent(row.at_time, row.at_time_std, row.seeds),
             _percent(row.at_updates, row.at_updates_std, row.seeds),
-            "not reached" if row.time_to_target is None else f"{row.time_to_target:.1f}",
+            "never" if row.time_to_target is None else f"{row.time_to_target:.1f}",
             f"{row.tau_max:.0f}",
             f"{row.tau_avg:.2f}",
             f"{row.tau_med:.1f}",

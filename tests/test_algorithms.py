@@ -1,0 +1,166 @@
+"""Combine rules, step sizes and presets against values worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from fadas.algorithms import (
+    ALGORITHMS,
+    CA2FL,
+    FADAS,
+    FADAS_DA,
+    Algorithm,
+    FedAMS,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+)
+from fadas.combine import Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
+from fadas.ledger import Job, Schedule, Step
+from fadas.model import Model, ServerState, Update
+from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial
+
+
+def state(*values, version=3, **slots):
+    return ServerState(version, Model(torch.tensor(values), torch.zeros(0)), slots)
+
+
+def updates(*rows, index=3):
+    """rows: (client, version, delta, examples, base)."""
+    made = [
+        Update(Job(k, client, version), torch.tensor(delta), torch.zeros(0), torch.tensor(base), examples)
+        for k, (client, version, delta, examples, base) in enumerate(rows)
+    ]
+    return Step(index, tuple(u.job for u in made)), made
+
+
+STEP, TWO = updates((0, 3, [1.0, 2.0], 10, [0.0, 0.0]), (1, 0, [3.0, -2.0], 30, [5.0, 5.0]))
+
+
+def test_means():
+    x = state(1.0, 1.0)
+    assert Mean()(x, STEP, TWO, 9)[0].tolist() == [2.0, 0.0]
+    assert ExampleWeighted()(x, STEP, TWO, 9)[0].tolist() == [2.5, -1.0]
+    # delays 0 and 3: weights 1 and 1/2
+    assert StalenessWeighted()(x, STEP, TWO, 9)[0].tolist() == [1.25, 0.5]
+    assert StalenessWeighted(normalize=True)(x, STEP, TWO, 9)[0].tolist() == pytest.approx([2.5 / 1.5, 1 / 1.5])
+
+
+def test_mixing_goes_to_the_clients_models():
+    # trained models [1, 2] and [8, 3]; their mean [4.5, 2.5]; from x = [1, 1]
+    assert Mixing()(state(1.0, 1.0), STEP, TWO, 9)[0].tolist() == [3.5, 1.5]
+
+
+def test_ca2fl_over_three_steps():
+    """N = 4. h_i starts at zero; v_t = h + mean(delta_i - h_i); then h_i = delta_i and h = mean over all N."""
+    calibrated, slots = Calibrated(), {}
+
+    def play(*rows):
+        step, ups = updates(*((client, 0, delta, 1, [0.0]) for client, delta in rows))
+        combined, new = calibrated(state(0.0, **slots), step, ups, 4)
+        slots.update(new)
+        return combined.item()
+
+    assert play((0, [4.0]), (1, [8.0])) == 6.0  # 0 + (4 + 8) / 2;           then h = (4 + 8) / 4 = 3
+    assert play((0, [2.0]), (2, [4.0])) == 3.0 + ((2 - 4) + (4 - 0)) / 2  # then h = (2 + 8 + 4) / 4 = 3.5
+    assert slots["h"].item() == pytest.approx(3.5)
+    # client 1 reports twice: both compared to h_1 = 8, the later one remembered
+    assert play((1, [6.0]), (1, [10.0])) == 3.5 + ((6 - 8) + (10 - 8)) / 2  # then h = (2 + 10 + 4) / 4 = 4
+    assert slots["h"].item() == pytest.approx(4.0)
+    assert slots["h.1"].item() == 10.0
+
+
+def test_delay_adaptive_forms():
+    scaled, capped = DelayAdaptive(0.5, 4), DelayAdaptive(0.5, 4, "capped")
+    for size in (scaled, capped):
+        assert size([0, 4, 1]) == 0.5, "at the threshold the step is whole"
+    assert scaled([0, 5]) == pytest.approx(0.1)
+    assert capped([0, 5]) == pytest.approx(0.2)
+    assert DelayAdaptive(0.01, 4, "capped")([5]) == 0.01, "1/tau does not cut a small eta"
+    assert DelayAdaptive(0.01, 0)([1]) == 0.01
+
+
+def test_fedasync_step_sizes():
+    assert Constant(0.6)([50]) == 0.6
+    hinge = Hinge(0.6, a=10, b=4)
+    assert hinge([4]) == 0.6
+    assert hinge([6]) == pytest.approx(0.6 / 21)
+    polynomial = Polynomial(0.6, a=0.5)
+    assert polynomial([0]) == 0.6
+    assert polynomial([3]) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("staleness", "alpha"), [("constant", 0.5), ("hinge", 0.5 / (0.5 * 2 + 1)), ("polynomial", 0.5 / math.sqrt(4))]
+)
+def test_fedasync_mixes_the_model_in(staleness, alpha):
+    algorithm = FedAsync(0.5, staleness, a=0.5, b=1)
+    step, one = updates((7, 0, [2.0, 4.0], 1, [1.0, -1.0]))
+    after = algorithm.apply(state(10.0, 20.0), step, one, 9)
+    expected = [(1 - alpha) * 10 + alpha * 3, (1 - alpha) * 20 + alpha * 3]
+    assert after.model.params.tolist() == pytest.approx(expected)
+    assert algorithm.schedule(25, 5) == Schedule(25, 1, "update")
+    with pytest.raises(ValueError, match="staleness"):
+        FedAsync(staleness="linear")
+
+
+def test_fadas_is_amsgrad_on_the_mean():
+    after = FADAS(eta=0.1).apply(state(1.0, 1.0), STEP, TWO, 9)
+    # mean [2, 0]: m = 0.1 * 2, vhat = 0.01 * 4, step 0.1 * 0.2 / 0.2
+    assert after.model.params.tolist() == pytest.approx([1.1, 1.0])
+    assert after.version == 4
+    late = FADAS_DA(eta=0.1, tau_c=2).apply(state(1.0, 1.0), STEP, TWO, 9)  # tau_max = 3
+    assert late.model.params.tolist() == pytest.approx([1 + 0.1 / 3, 1.0])
+
+
+def test_buffers_are_averaged_and_never_pass_through_the_optimizer():
+    model = Model(torch.zeros(1), torch.tensor([100.0]))
+    ups = [Update(Job(k, k, 0), torch.ones(1), torch.tensor([b]), torch.zeros(1), 1) for k, b in enumerate((2.0, 6.0))]
+    step = Step(0, tuple(u.job for u in ups))
+    for make in (FADAS, FedBuff, FedAsync, CA2FL, FedAvg):
+        assert make().apply(ServerState(0, model), step, ups, 2).model.buffers.tolist() == [4.0]
+
+
+def test_presets_schedules():
+    for make in (FADAS, FADAS_DA, FedBuff, CA2FL):
+        assert make().schedule(25, 5) == Schedule(25, 5, "arrival")
+    assert FedAvg().schedule(25, 5) == Schedule(25, 25, "round")
+    with pytest.raises(ValueError, match="exceeds concurrency"):
+        FedAMS().schedule(5, 10)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_contract(name):
+    """Every algorithm: pure, one version further, moves the model, remembers tensors, repeats itself exactly."""
+    algorithm = ALGORITHMS[name]()
+    assert isinstance(algorithm, Algorithm)
+    before = state(1.0, 1.0)
+    kept = [u.delta.clone() for u in TWO]
+    one, two = (algorithm.apply(before, STEP, TWO, 9) for _ in range(2))
+    assert one.version == 4
+    assert torch.equal(one.model.params, two.model.params)
+    assert not torch.equal(one.model.params, before.model.params)
+    assert before.model.params.tolist() == [1.0, 1.0]
+    assert all(torch.equal(u.delta, k) for u, k in zip(TWO, kept, strict=True))
+    slots = {key: slot.clone() for key, slot in one.slots.items()}
+    algorithm.apply(one, STEP, TWO, 9)
+    assert all(torch.equal(slots[key], slot) for key, slot in one.slots.items())
+    assert algorithm.step_size(STEP.delays) > 0
+    assert algorithm.schedule(8, 4).concurrency == 8
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FADAS(eta=-1),
+        lambda: FADAS(eta=0),
+        lambda: FADAS_DA(tau_c=-1),
+        lambda: FADAS_DA(form="both"),
+        lambda: FedAsync(alpha=math.nan),
+        lambda: Hinge(a=-1),
+    ],
+)
+def test_bad_parameters(make):
+    with pytest.raises(ValueError, match="must"):
+        make()

@@ -1,0 +1,227 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fadas.algorithms import Algorithm
+from fadas.build import ConfigError
+from fadas.combine import Calibrated, ExampleWeighted
+from fadas.config import load, resolve, seeds, select
+from fadas.delays import Mild, Uniform
+from fadas.experiment import make_plan
+from fadas.ledger import Schedule
+from fadas.optim import AMSGrad, Torch
+from fadas.stepsize import DelayAdaptive
+from fadas.toml import dumps
+
+EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
+BASE = """
+[task]
+name = "digits"
+clients = 12
+[schedule]
+concurrency = 6
+buffer = 3
+[delays]
+name = "mild"
+[run]
+steps = 4
+[algorithms.fadas]
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "experiment.toml"
+    path.write_text(text)
+    return path
+
+
+def resolved(tmp_path, text=BASE, label="fadas", overrides=(), seed=0):
+    return resolve(load(write(tmp_path, text), overrides), label, seed)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_parses_and_plans(path):
+    tables = load(path)
+    for label in select(tables):
+        for seed in seeds(tables):
+            config = resolve(tables, label, seed)
+            assert make_plan(config).steps > 0
+            for point in tables.get("sweep", {}).get(label, {}).items():
+                assert point
+
+
+def test_a_resolved_config_resolves_to_itself(tmp_path):
+    for path in EXPERIMENTS:
+        tables = load(path)
+        for label in select(tables):
+            config = resolve(tables, label, 5)
+            again = resolved(tmp_path, dumps(config.tables), label, seed=5)
+            assert again.tables == config.tables
+            assert (again.algorithm, again.schedule) == (config.algorithm, config.schedule)
+            assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)
+
+
+def test_sections_of_an_algorithm_override_those_of_the_experiment(tmp_path):
+    text = BASE + "eta = 0.5\nlocal.lr = 0.2\nrun.eval_every = 7\nschedule.buffer = 2\n[local]\nlr = 0.1\nepochs = 9\n"
+    config = resolved(tmp_path, text)
+    assert (config.local.lr, config.local.epochs) == (0.2, 9)
+    assert (config.run.eval_every, config.run.steps) == (7, 4)
+    assert config.schedule == Schedule(6, 2, "arrival")
+    assert config.algorithm.step_size.eta == 0.5
+    assert isinstance(config.delays.model, Mild)
+
+
+def test_schedules(tmp_path):
+    text = (
+        BASE
+        + "[algorithms.fedasync]\n[algorithms.fedavg]\n[algorithms.five]\npreset = 'fedasync'\nschedule.buffer = 5\n"
+    )
+    assert resolved(tmp_path, text, "fedasync").schedule == Schedule(6, 1, "update")
+    assert resolved(tmp_path, text, "fedavg").schedule == Schedule(6, 6, "round")
+    assert resolved(tmp_path, text, "five").schedule == Schedule(6, 5, "update")
+    assert resolved(tmp_path, text, "fadas", ["schedule.refill=update"]).schedule == Schedule(6, 3, "update")
+
+
+def test_parts_can_be_exchanged(tmp_path):
+    text = (
+        BASE
+        + """
+[algorithms.mine]
+preset = "fadas-da"
+tau_c = 2
+combine = "calibrated"
+[algorithms.other]
+preset = "fedavg"
+combine = "examples"
+optimizer = { name = "torch", optimizer = "RMSprop", options = { alpha = 0.9 } }
+[algorithms.whole]
+preset = "custom"
+optimizer = { name = "amsgrad", bias_correction = true }
+step_size = { name = "delay-adaptive", eta = 0.1, tau_c = 3, form = "capped" }
+refill = "update"
+"""
+    )
+    mine = resolved(tmp_path, text, "mine").algorithm
+    assert isinstance(mine.combine, Calibrated)
+    assert isinstance(mine.optimizer, AMSGrad)
+    assert mine.step_size == DelayAdaptive(0.001, 2)
+    other = resolved(tmp_path, text, "other").algorithm
+    assert isinstance(other.combine, ExampleWeighted)
+    assert other.optimizer == Torch("RMSprop", {"alpha": 0.9})
+    assert resolved(tmp_path, text, "whole").algorithm == Algorithm(
+        optimizer=AMSGrad(bias_correction=True), step_size=DelayAdaptive(0.1, 3, "capped"), refill="update"
+    )
+    for label in ("mine", "other", "whole"):
+        config = resolved(tmp_path, text, label)
+        assert resolved(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
+
+
+def test_overrides(tmp_path):
+    changes = ["run.steps=9", "delays.name=uniform", "delays.low=2", "delays.high=3", "algorithms.fadas.eta=0.25"]
+    config = resolved(tmp_path, overrides=changes)
+    assert config.run.steps == 9
+    assert config.delays.model == Uniform(2.0, 3.0)
+    assert config.algorithm.step_size.eta == 0.25
+    assert seeds(load(write(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
+
+
+def test_outside_code(tmp_path):
+    config = resolved(tmp_path, BASE + "preset = 'fadas.algorithms:FedBuff'\n")
+    assert config.algorithm.schedule(4, 2).refill == "arrival"
+
+
+MISTAKES = [
+    ("", ["runn.steps=3"], "unknown section 'runn'; did you mean 'run'?"),
+    ("", ["run.stepz=3"], "unknown key 'run.stepz'; did you mean 'run.steps'?"),
+    ("", ["local.learning_rate=1"], "unknown key 'local.learning_rate'"),
+    ("etta = 1\n", [], "unknown key 'algorithms.fadas.etta'; did you mean 'algorithms.fadas.eta'?"),
+    ("", ["run.steps=ten"], "run.steps must be a whole number, not 'ten'"),
+    ("", ["run.steps=1.5"], "run.steps must be a whole number"),
+    ("", ["run.steps=true"], "run.steps must be a whole number"),
+    ("", ["run.steps=0"], "steps must be positive"),
+    ("", ["run.time=-1"], "time must be positive"),
+    ("", ["run.target=1.5"], "target must be"),
+    ("", ["run.stop_at_target=true"], "needs a target"),
+    ("", ["run.seeds=[1, 1]"], "seeds must be different"),
+    ("", ["run.seeds=1"], "run.seeds must be a list"),
+    ("", ["local.lr=-0.1"], "local: lr must be a positive number"),
+    ("", ["local.lr=nan"], "lr must be a positive number"),
+    ("eta = -1\n", [], "algorithms.fadas: eta must be a positive number"),
+    ("eta = 'big'\n", [], "algorithms.fadas.eta must be a number, not 'big'"),
+    ("", ["schedule.concurrency=13"], "concurrency (13) exceeds the number of clients (12)"),
+    ("", ["schedule.buffer=7", "schedule.refill=round"], "buffer (7) exceeds concurrency (6)"),
+    ("", ["schedule.refill=never"], "schedule.refill must be one of 'arrival', 'update', 'round'"),
+    ("", ["delays.name=mildd"], "unknown delays 'mildd'; did you mean 'mild'?"),
+    ("", ["delays.small=3"], "delays.small must be a list of 2"),
+    ("", ["delays.small=[3, 2]"], "delays: small must be a range"),
+    ("", ["delays.dropout=1.0"], "delays: dropout must be"),
+    ("", ["task.name=mnist"], "unknown task 'mnist'"),
+    ("", ["task=3"], "task must be a table"),
+    ("", ["task.clients=many"], "task.clients must be a whole number"),
+    ("", ["task.seed=3"], "task.seed cannot be set here"),
+    ("", ["executor.name=gpu"], "unknown executor 'gpu'"),
+    ("", ["executor.threads=3"], "unknown key 'executor.threads'"),
+    ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
+    ("preset = 'no.such:thing'\n", [], "cannot import algorithm 'no.such:thing'"),
+    ("preset = 'math:sqrt'\n", [], "algorithms.fadas"),
+    ("combine = 'median'\n", [], "unknown combine rule 'median'"),
+    ("combine = 3\n", [], "must be a name or a table"),
+    ("optimizer = { name = 'torch', optimizer = 'Nope' }\n", [], "cannot serve as the server optimizer"),
+    ("run.seeds = [3]\n", [], "seeds belong to the experiment"),
+    ("[algorithms.nothing]\n", [], None),
+    ("", ["run"], "--set takes a.b=c"),
+    ("", ["name.x=3"], "name is not a table"),
+    ("", ["algorithms.fadas=3"], "algorithms.fadas must be a table"),
+    ("", ["name=../up"], "cannot name a folder"),
+]
+
+
+@pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)
+def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        tables = load(write(tmp_path, BASE + text), overrides)
+        for label in select(tables):
+            for seed in seeds(tables):
+                resolve(tables, label, seed)
+    assert "\n" not in str(caught.value)
+    assert (message or "unknown algorithm 'nothing'") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[a", "not valid TOML"), ("", "names no algorithms"), ("[algorithms]\nfadas = 3", "must be a table")],
+)
+def test_bad_files(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load(write(tmp_path, text))
+
+
+def test_missing_parts(tmp_path):
+    for missing, message in (("schedule", "schedule.concurrency is missing"), ("run", "steps, updates and time")):
+        tables = load(write(tmp_path, BASE))
+        del tables[missing]
+        with pytest.raises(ConfigError, match=message):
+            resolve(tables, "fadas", 0)
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "nowhere.toml")
+    tables = load(write(tmp_path, BASE))
+    with pytest.raises(ConfigError, match="did you mean 'fadas'"):
+        select(tables, ["fadaz"])
+
+
+keys = st.text(min_size=1)
+values = st.recursive(
+    st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.lists(inner, max_size=3),
+)
+tables_ = st.recursive(
+    st.dictionaries(keys, values, max_size=3), lambda inner: st.dictionaries(keys, inner | values, max_size=3)
+)
+
+
+@given(tables_)
+def test_toml_round_trip(tables):
+    assert tomllib.loads(dumps(tables)) == tables

@@ -1,0 +1,119 @@
+"""Properties of the bookkeeping that hold for every schedule and every order of arrival."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fadas.ledger import Job, Ledger, Schedule, Step, tau_statistics
+
+
+@st.composite
+def ledgers(draw):
+    clients = draw(st.integers(1, 12))
+    concurrency = draw(st.integers(1, clients))
+    refill = draw(st.sampled_from(["arrival", "update", "round"]))
+    buffer = draw(st.integers(1, concurrency if refill == "round" else 2 * concurrency))
+    return Ledger(Schedule(concurrency, buffer, refill), clients, draw(st.integers(0, 1000)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(ledgers(), st.data())
+def test_properties(ledger: Ledger, data):
+    schedule = ledger.schedule
+    dispatched: list[Job] = ledger.start()
+    ended: list[Job] = []
+    assert len(dispatched) == schedule.concurrency
+    for _ in range(data.draw(st.integers(0, 60))):
+        assert ledger.running, "a live ledger always has someone to wait for"
+        job = data.draw(st.sampled_from(sorted(ledger.running.values())))
+        version = ledger.version
+        if data.draw(st.booleans()) and data.draw(st.booleans()):
+            jobs, step = ledger.drop(job), None
+            assert [j.version for j in jobs] == [version]
+        else:
+            jobs, step = ledger.arrive(job)
+        ended.append(job)
+        dispatched += jobs
+        assert len(ledger.running) <= schedule.concurrency
+        if schedule.refill != "round":
+            assert len(ledger.running) == schedule.concurrency
+        running = [j.client for j in ledger.running.values()]
+        assert len(running) == len(set(running)), "a client runs twice at once"
+        if step:
+            assert len(step.jobs) == schedule.buffer
+            assert step.index == version
+            assert ledger.version == version + 1
+            assert min(step.delays) >= 0
+            assert step.delays == [step.index - j.version for j in step.jobs]
+    assert [j.id for j in dispatched] == list(range(len(dispatched)))
+    assert len(ended) == len(set(ended)), "a job ended twice"
+    assert set(ended) | set(ledger.running.values()) == set(dispatched)
+
+
+@pytest.mark.parametrize(("refill", "successor"), [("arrival", 0), ("update", 1), ("round", 1)])
+def test_start_version_of_the_successor_of_the_mth_arrival(refill, successor):
+    ledger = Ledger(Schedule(2, 2, refill), clients=6)
+    first, second = ledger.start()
+    jobs, step = ledger.arrive(first)
+    assert step is None
+    assert [j.version for j in jobs] == ([] if refill == "round" else [0])
+    jobs, step = ledger.arrive(second)
+    assert step == Step(0, (first, second))
+    assert [j.version for j in jobs] == [successor] * (2 if refill == "round" else 1)
+
+
+def test_a_dropped_job_of_a_round_is_replaced_so_the_round_can_end():
+    ledger = Ledger(Schedule(2, 2, "round"), clients=3)
+    first, second = ledger.start()
+    (third,) = ledger.drop(first)
+    assert ledger.arrive(third) == ([], None)
+    assert ledger.arrive(second)[1] is not None
+
+
+def test_a_job_ends_once():
+    ledger = Ledger(Schedule(2, 5), clients=4)
+    job, _ = ledger.start()
+    ledger.arrive(job)
+    for end in (ledger.arrive, ledger.drop):
+        with pytest.raises(ValueError, match="not running"):
+            end(job)
+    with pytest.raises(ValueError, match="not running"):
+        ledger.arrive(Job(1, 99, 0))
+    with pytest.raises(ValueError, match="started already"):
+        ledger.start()
+
+
+def test_the_choice_is_uniform_over_idle_clients():
+    counts = [0] * 6
+    for seed in range(3000):
+        ledger = Ledger(Schedule(1, 1), clients=6, seed=seed)
+        (job,) = ledger.start()
+        (job,), _ = ledger.arrive(job)
+        counts[job.client] += 1
+    # chi-square with 5 degrees of freedom: 20.5 is the 0.1 % point
+    assert sum((c - 500) ** 2 / 500 for c in counts) < 20.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, 1), "at least 1"),
+        ((1, 0), "at least 1"),
+        ((4, 5, "round"), "exceeds concurrency"),
+        ((4, 4, "sometimes"), "refill must be one of"),
+    ],
+)
+def test_bad_schedules(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Schedule(*arguments)
+
+
+def test_more_slots_than_clients():
+    with pytest.raises(ValueError, match="exceeds the number of clients"):
+        Ledger(Schedule(5, 1), clients=4)
+
+
+def test_tau_statistics():
+    assert tau_statistics([0, 8, 2, 4]) == {"tau_max": 8, "tau_avg": 3.5, "tau_med": 3.0}
+    assert tau_statistics([5, 1, 3])["tau_med"] == 3.0
+    assert tau_statistics([]) == {"tau_max": 0, "tau_avg": 0.0, "tau_med": 0.0}

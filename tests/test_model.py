@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch import nn
+
+from fadas.model import FlatModule, Model
+
+
+class Odd(nn.Module):
+    """Tied, frozen and integer tensors in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(3, 3, bias=False)
+        self.b = nn.Linear(3, 3, bias=False)
+        self.b.weight = self.a.weight
+        self.frozen = nn.Linear(3, 2)
+        self.frozen.requires_grad_(False)
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.frozen(self.norm(self.b(self.a(x))))
+
+
+def test_parameters_gradients_and_buffers_are_views():
+    flat = FlatModule(Odd())
+    assert flat.params.numel() == 9 + 3 + 3
+    assert flat.buffers.numel() == 6
+    module = flat.module
+    module(torch.randn(4, 3)).sum().backward()
+    assert flat.grads.abs().sum() > 0
+    assert module.a.weight.grad.data_ptr() == flat.grads.data_ptr()
+    flat.params.fill_(2.0)
+    assert (module.a.weight == 2).all()
+    assert (module.b.weight == 2).all()
+    assert not torch.equal(module.norm.running_mean, torch.zeros(3))
+    assert torch.equal(flat.buffers[:3], module.norm.running_mean)
+
+
+def test_load_and_state_dict_round_trip():
+    flat = FlatModule(Odd())
+    frozen = flat.module.frozen.weight.clone()
+    model = Model(torch.arange(15.0), torch.arange(6.0) + 1)
+    flat.module.norm.num_batches_tracked += 7
+    state = flat.state_dict(model)
+    fresh = Odd()
+    fresh.load_state_dict(state)
+    again = FlatModule(fresh).read()
+    assert torch.equal(again.params, model.params)
+    assert torch.equal(again.buffers, model.buffers)
+    assert torch.equal(state["frozen.weight"], frozen)
+    assert torch.equal(state["a.weight"], state["b.weight"])
+    assert state["norm.num_batches_tracked"] == 0
+    flat.params.zero_()
+    assert state["a.weight"].sum() == 36, "the state dict must not change with the module"
+
+
+def test_refused_modules():
+    with pytest.raises(ValueError, match="no trainable"):
+        FlatModule(nn.ReLU())
+    with pytest.raises(ValueError, match="several dtypes"):
+        FlatModule(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()))

@@ -1,0 +1,155 @@
+import heapq
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fadas.delays import Delays, Large, Mild, Uniform
+from fadas.ledger import Schedule
+from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["arrival", "update", "round"]),
+    st.integers(1, 6),
+    st.integers(0, 5),
+    st.integers(1, 30),
+    st.floats(0, 0.5),
+    st.sampled_from([None, 60.0, 4.0]),
+    st.integers(0, 100),
+)
+def test_a_plan_is_what_its_ledger_does(refill, buffer, extra, steps, dropout, deadline, seed):
+    """Replaying the endings through a fresh ledger gives the plan's jobs, start times and steps."""
+    schedule = Schedule(buffer + extra, buffer, refill)
+    p = plan(schedule, 2 * schedule.concurrency, Delays(Large(), dropout, deadline), steps=steps, seed=seed)
+    ledger, now, times = p.ledger(), 0.0, []
+    for job in ledger.start():
+        assert job == p.job(job.id)
+    for id in p.ended.tolist():
+        job = p.job(id)
+        assert now <= p.end[id]
+        now = p.end[id]
+        if p.outcome[id] == ARRIVED:
+            jobs, step = ledger.arrive(job)
+            if step:
+                times.append(now)
+                assert p.tau[step.index].tolist() == step.delays
+                assert p.arrivals[step.index].tolist() == [j.id for j in step.jobs]
+        else:
+            jobs = ledger.drop(job)
+        for new in jobs:
+            assert new == p.job(new.id)
+            assert p.start[new.id] == now
+    assert times == p.time.tolist()
+    assert len(times) == steps == p.steps
+    assert (p.end > p.start).all()
+
+
+def test_the_paper_s_delays():
+    """Large worst-case, 50 clients, M_c = 25, M = 5, T = 500: the paper saw tau_avg 10.89, tau_med 6, tau_max 127."""
+    seen = [plan(Schedule(25, 5), 50, Delays(Large()), steps=500, seed=seed).statistics() for seed in range(20)]
+    tau = {key: np.array([s[key] for s in seen]) for key in ("tau_avg", "tau_med", "tau_max")}
+    assert abs(tau["tau_avg"].mean() - 10.89) < 1.5
+    assert abs(tau["tau_med"].mean() - 6.0) < 2.5
+    assert tau["tau_max"].min() - 10 <= 127 <= tau["tau_max"].max()
+
+
+def test_mild_delays_are_mild():
+    """Mild, 100 clients, M_c = 20, M = 10: no straggler, so the largest delay stays within a few versions."""
+    seen = [plan(Schedule(20, 10), 100, Delays(Mild()), steps=500, seed=seed).statistics() for seed in range(20)]
+    assert max(s["tau_max"] for s in seen) <= 16
+    assert 2 < np.mean([s["tau_avg"] for s in seen]) < 8
+
+
+def test_against_an_independent_simulation():
+    """A few lines that play FedBuff's schedule with the plan's own durations and choices, keeping time differently."""
+    p = plan(Schedule(4, 3, "arrival"), 9, Delays(Large()), steps=40, seed=5)
+    length = p.end - p.start
+    heap = [(length[i], i) for i in range(4)]
+    heapq.heapify(heap)
+    version, count, next_id, started = 0, 0, 4, dict.fromkeys(range(4), 0)
+    taus = []
+    while version < 40:
+        now, i = heapq.heappop(heap)
+        taus.append(version - started[i])
+        started[next_id] = version
+        heapq.heappush(heap, (now + length[next_id], next_id))
+        next_id += 1
+        count += 1
+        if count % 3 == 0:
+            version += 1
+    assert taus == p.tau.ravel().tolist()
+
+
+def test_synchronous_rounds_wait_for_the_slowest():
+    p = plan(Schedule(5, 5, "round"), 20, Delays(Large()), steps=10, seed=0)
+    assert p.tau.max() == 0
+    length = p.end - p.start
+    rounds = [length[ids].max() for ids in p.arrivals]
+    assert p.time.tolist() == pytest.approx(np.cumsum(rounds).tolist())
+
+
+def test_limits():
+    schedule, delays = Schedule(4, 2), Delays(Uniform(1, 2))
+    assert plan(schedule, 8, delays, steps=7).steps == 7
+    assert plan(schedule, 8, delays, updates=15).statistics()["updates"] == 14
+    assert plan(schedule, 8, delays, steps=7, updates=6).steps == 3
+    timed = plan(schedule, 8, delays, time=10.0)
+    assert timed.time[-1] <= 10 < plan(schedule, 8, delays, steps=timed.steps + 1).time[-1]
+    for bad in ({}, {"steps": 0}, {"updates": 1}, {"time": 0.5}, {"time": -1.0}, {"steps": 1, "seed": -1}):
+        with pytest.raises(ValueError, match=r"limit|seed"):
+            plan(schedule, 8, delays, **bad)
+
+
+def test_dropout_and_deadline_are_counted_and_free_the_slot():
+    p = plan(Schedule(10, 5), 40, Delays(Uniform(1, 9), dropout=0.3, deadline=6.0), steps=400, seed=1)
+    ended = p.outcome[p.ended]
+    stats = p.statistics()
+    assert stats["dropped"] == (ended == DROPPED).sum() > 0
+    assert stats["expired"] == (ended == EXPIRED).sum() > 0
+    assert stats["dropped"] / len(ended) == pytest.approx(0.3, abs=0.03)
+    # of the 70 % that do not drop out, those that would take more than 6 of [1, 9] expire: 3/8
+    assert stats["expired"] / len(ended) == pytest.approx(0.7 * 3 / 8 + 0.3 * 0.06, abs=0.04)
+    length = (p.end - p.start)[p.ended]
+    assert length.max() == pytest.approx(6.0)
+    assert np.allclose(length[ended == EXPIRED], 6.0)
+
+
+def test_nobody_ever_reports():
+    with pytest.raises(ValueError, match="no update arrived"):
+        plan(Schedule(2, 1), 4, Delays(Uniform(5, 6), deadline=1.0), steps=1)
+
+
+def test_plans_depend_on_the_seed_only():
+    one, two, other = (plan(Schedule(5, 2), 20, steps=50, seed=seed) for seed in (3, 3, 4))
+    assert (one.client == two.client).all()
+    assert (one.end == two.end).all()
+    assert not np.array_equal(one.end, other.end)
+
+
+def test_the_work_per_event_does_not_grow_with_the_number_of_clients():
+    """Counted, not timed: the number of lines that Python executes while planning."""
+    program = """
+import sys
+from fadas.delays import Delays, Uniform
+from fadas.ledger import Schedule
+from fadas.planner import plan
+lines = 0
+def count(frame, event, arg):
+    global lines
+    lines += 1
+    return count
+sys.settrace(count)
+plan(Schedule(50, 10), int(sys.argv[1]), Delays(Uniform(1, 2)), updates=2000)
+sys.settrace(None)
+print(lines)
+"""
+    counts = [
+        int(subprocess.run([sys.executable, "-c", program, n], capture_output=True, text=True, check=True).stdout)
+        for n in ("100", "100000")
+    ]
+    assert counts[1] < 1.02 * counts[0]

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fadas.tasks import TASKS, Task
+from fadas.tasks.partition import dirichlet, iid
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.floats(0.01, 10), st.integers(0, 1000))
+def test_a_partition_deals_out_every_example_once_and_leaves_nobody_empty(clients, alpha, seed):
+    labels = np.random.default_rng(seed).integers(0, 5, 60)
+    for parts in (
+        dirichlet(labels, clients, np.random.default_rng(seed), alpha),
+        iid(labels, clients, np.random.default_rng(seed)),
+    ):
+        assert len(parts) == clients
+        assert sorted(np.concatenate(parts).tolist()) == list(range(60))
+        assert min(map(len, parts)) >= 1
+
+
+def test_a_smaller_alpha_is_more_heterogeneous():
+    labels = np.repeat(np.arange(10), 500)
+
+    def largest_share(alpha):
+        parts = dirichlet(labels, 20, np.random.default_rng(0), alpha)
+        return np.mean([np.bincount(labels[p]).max() / len(p) for p in parts])
+
+    assert largest_share(0.1) > largest_share(0.3) > largest_share(10) > 0.1
+
+
+def test_impossible_partitions():
+    with pytest.raises(ValueError, match="too few"):
+        iid(np.zeros(3), 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="alpha"):
+        dirichlet(np.zeros(3), 2, np.random.default_rng(0), 0.0)
+
+
+def test_digits():
+    task = TASKS["digits"](clients=50, seed=1)
+    assert sum(task.sizes) + len(task.test[1]) == 1797
+    assert len(task.test[1]) == 359
+    other = TASKS["digits"](clients=50, seed=2)
+    assert other.sizes != task.sizes
+    assert torch.equal(other.test[0], task.test[0]), "the test set does not depend on the seed"
+    assert float(task.clients[0][0].max()) <= 1.0
+
+
+def test_validation_data_come_from_the_training_data():
+    full, held = TASKS["digits"](seed=1), TASKS["digits"](seed=1, validation=0.25)
+
+    def rows(*parts):
+        return {tuple(row) for part in parts for row in part[0].tolist()}
+
+    assert len(held.test[1]) == round(0.25 * 1438)
+    assert sum(held.sizes) + len(held.test[1]) == sum(full.sizes)
+    assert rows(held.test, *held.clients) == rows(*full.clients)
+    assert not rows(held.test) & rows(full.test)
+    with pytest.raises(ValueError, match="held-out"):
+        TASKS["digits"](validation=1.5)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_contract(name):
+    """Every task: as many clients as asked for, none empty, seeded initialisation, metrics with an accuracy."""
+    task = TASKS[name](clients=7, seed=3)
+    assert len(task.clients) == 7
+    assert min(task.sizes) > 0
+    one, two, other = task.module(5), task.module(5), task.module(6)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    metrics = task.evaluate(one)
+    assert 0 <= metrics["accuracy"] <= 1
+    assert task.loss(one(*task.clients[0][:-1]), task.clients[0][-1]).shape == (task.sizes[0],)
+    assert TASKS[name](clients=7, seed=3, validation=0.5).test is not None
+
+
+def test_evaluation_in_chunks_is_the_same():
+    task = TASKS["digits"](clients=5)
+    module = task.module()
+    whole, parts = task.evaluate(module, chunk=10**6), task.evaluate(module, chunk=7)
+    assert whole == pytest.approx(parts, rel=1e-6)
+    assert module.training is False
+
+
+def test_a_given_module_is_copied():
+    module = nn.Linear(2, 2)
+    task = Task(module, [(torch.zeros(1, 2), torch.zeros(1).long())])
+    copy = task.module()
+    assert copy is not module
+    assert torch.equal(copy.weight, module.weight)
+    assert task.evaluate(copy) == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((torch.zeros(0, 2), torch.zeros(0)), "client 1 has no examples"),
+        ((torch.zeros(3, 2), torch.zeros(2)), "client 1: expected"),
+        ((torch.zeros(3, 2),), "client 1: expected"),
+    ],
+)
+def test_bad_client_data(data, message):
+    with pytest.raises(ValueError, match=message):
+        Task(nn.Linear(2, 2), [(torch.zeros(1, 2), torch.zeros(1)), data])
