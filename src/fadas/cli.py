@@ -161,15 +161,20 @@ def sweep(
     print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
 
 
-@app.command(epilog="Example: `fadas report runs/demo`")
+@app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or one run's.")],
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
 ) -> None:
     """Compare the finished runs in a folder: print the table, write report.html."""
-    _report(folder)
+    found = _report(folder)
+    if figures:
+        from fadas.report.figures import save
+
+        save(found, figures)
 
 
-def _report(folder: Path) -> None:
+def _report(folder: Path) -> Any:
     from fadas.report.compare import cells, compare, header
     from fadas.report.html import write
     from fadas.runs import find
@@ -180,6 +185,7 @@ def _report(folder: Path) -> None:
     print_table(header(comparison), cells(comparison), found[0].summary["experiment"])
     write(found, folder / "report.html")
     print_line(f"report: {folder / 'report.html'}")
+    return found
 
 
 @app.command("list", epilog="Example: `fadas list`")

@@ -1,7 +1,9 @@
-"""The figures of a report, each as SVG text."""
+"""The figures of a report."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -13,7 +15,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from fadas.runs import Run
 
@@ -29,18 +31,41 @@ _STYLE: Any = {
 }
 
 
-def figures(runs: Sequence[Run]) -> dict[str, tuple[str, str, str]]:
-    """Of the runs: figure id -> (title, caption, SVG). A figure that these runs cannot fill is left out."""
+@dataclass(frozen=True)
+class Drawn:
+    """A figure with its words."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+    def svg(self) -> str:
+        text = io.StringIO()
+        metadata = {"Date": None, "Title": self.title}
+        self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata=metadata)
+        return text.getvalue()
+
+
+def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
+    """The figures of a report. One that these runs cannot fill is left out."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.label, []).append(run)
-    drawn: dict[str, tuple[str, str, str]] = {}
     for name, title, caption, draw in FIGURES:
         with plt.rc_context(_STYLE):
             figure = draw(groups)
             if figure is not None:
-                drawn[name] = (title, caption, _svg(figure, title))
-    return drawn
+                yield Drawn(name, title, caption, figure)
+                plt.close(figure)
+
+
+def save(runs: Sequence[Run], folder: Path) -> None:
+    """Each figure as PNG and SVG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for drawn in figures(runs):
+        (folder / f"{drawn.name}.svg").write_text(drawn.svg(), encoding="utf-8")
+        drawn.figure.savefig(folder / f"{drawn.name}.png", dpi=130, bbox_inches="tight", metadata={"Software": None})
 
 
 def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None:
@@ -113,7 +138,12 @@ def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
     figure, panels = plt.subplots(len(chosen), 1, figsize=(7.2, 2.4 * len(chosen)), squeeze=False, sharex=True)
     for axes, (name, run) in zip(panels[:, 0], chosen.items(), strict=True):
         axes.plot(
-            [r["time"] for r in run.records], [r["eta"] for r in run.records], ".", markersize=3, color="tab:blue"
+            [r["time"] for r in run.records],
+            [r["eta"] for r in run.records],
+            ".",
+            markersize=3,
+            color="tab:blue",
+            rasterized=True,
         )
         axes.set(title=name, ylabel="eta_t", yscale="log")
     panels[-1, 0].set_xlabel("virtual time")
@@ -135,7 +165,8 @@ def _timeline(groups: dict[str, list[Run]]) -> Figure | None:
     order = _by_duration(shown[0])
     for axes, run in zip(panels[0], shown, strict=True):
         bars = _jobs(axes, run, order, until)
-        figure.colorbar(bars, ax=axes, label="started from version", fraction=0.05, pad=0.02)
+        whole = MaxNLocator(integer=True)
+        figure.colorbar(bars, ax=axes, label="started from version", fraction=0.05, pad=0.02, ticks=whole)
         axes.set(title=run.label, xlabel="virtual time", xlim=(0, until), ylim=(-0.5, len(order) - 0.5))
         axes.grid(False)
     panels[0, 0].set_ylabel("clients, slowest on top")
@@ -164,18 +195,15 @@ def _jobs(axes: Axes, run: Run, order: dict[int, int], until: float) -> PolyColl
                 boxes.append([(left, y - 0.4), (left, y + 0.4), (right, y + 0.4), (right, y - 0.4)])
                 versions.append(record["step"] - 1 - job["tau"])
     bars = PolyCollection(
-        boxes, array=np.array(versions), cmap="viridis", edgecolors="white", linewidths=0.2, rasterized=True
+        boxes,
+        array=np.array(versions),
+        cmap=plt.get_cmap("viridis", 24),
+        edgecolors="white",
+        linewidths=0.2,
+        rasterized=True,
     )
     axes.add_collection(bars)
     return bars
-
-
-def _svg(figure: Figure, title: str) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata={"Date": None, "Title": title})
-    plt.close(figure)
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
 
 
 Draw = Callable[[dict[str, list[Run]]], Figure | None]

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from fadas.report.compare import Comparison, cells, compare, header
-from fadas.report.figures import figures
+from fadas.report.figures import Drawn, figures
 from fadas.runs import Run
 from fadas.toml import dumps
 
@@ -42,7 +42,7 @@ def page(runs: Sequence[Run]) -> str:
 <title>fadas: {name}</title><style>{_CSS}</style></head>
 <body><h1>{name}</h1><p class="lead">{lead}</p>
 {_table(header(comparison), cells(comparison), _best(comparison))}
-{"".join(_figure(*item) for item in figures(runs).items())}
+{"".join(map(_figure, figures(runs)))}
 <h2>Settings</h2>
 {"".join(_settings(run) for run in runs)}
 </body></html>
@@ -70,11 +70,14 @@ def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _figure(name: str, drawn: tuple[str, str, str]) -> str:
-    title, caption, svg = drawn
+def _figure(drawn: Drawn) -> str:
+    svg = drawn.svg()
+    svg = svg[svg.index("<svg") :]
     # matplotlib numbers its ids from the start in every drawing: keep the drawings of one page apart
-    svg = svg.replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
-    return f'<h2>{title}</h2><figure id="{name}">{svg}<figcaption>{caption}</figcaption></figure>\n'
+    for mark in ('id="', "url(#", 'href="#'):
+        svg = svg.replace(mark, f"{mark}{drawn.name}-")
+    caption = f"<figcaption>{drawn.caption}</figcaption>"
+    return f'<h2>{drawn.title}</h2><figure id="{drawn.name}">{svg}{caption}</figure>\n'
 
 
 def _settings(run: Run) -> str:

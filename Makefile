@@ -1,0 +1,42 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint test-browser pictures clean
+
+demo: .venv/.installed
+	$(BIN)/fadas run experiments/demo.toml
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+lint: .venv/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+# The report in a real browser: installs Debian's Chromium where it can.
+test-browser: .venv/.dev
+	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+	$(BIN)/python -m pytest tests/test_browser.py -rA
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fadas needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/.dev: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# The pictures of the README, from a fresh demo.
+pictures: .venv/.installed
+	$(BIN)/fadas run experiments/demo.toml --overwrite
+	$(BIN)/fadas report runs/demo --figures build/figures
+	mkdir -p docs/demo && cp build/figures/time.png build/figures/timeline.png docs/demo/
+
+clean:
+	rm -rf .venv runs build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,40 @@
+"""What the documents show is what the code does."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from fadas.config import load, resolve, select
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = (ROOT / "examples" / "own_model.py").read_text()
+
+
+def blocks(name, language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.S)
+
+
+def test_the_example_of_the_readme_runs():
+    shown, composition = blocks("README.md", "python")
+    assert shown.strip() in EXAMPLE, "README and examples/own_model.py differ"
+    done = subprocess.run([sys.executable, "-c", shown + composition], capture_output=True, text=True, check=True)
+    assert "step 60" in done.stdout
+    assert float(re.findall(r"accuracy ([\d.]+)%", done.stdout)[-1]) > 90
+
+
+def test_the_commented_experiment_is_valid(tmp_path):
+    (text,) = blocks("docs/experiments.md", "toml")
+    path = tmp_path / "shown.toml"
+    path.write_text(text)
+    overrides = ["executor.name=batched"]  # the file shows an option of it
+    tables = load(path, overrides)
+    assert [resolve(tables, label, 1).label for label in select(tables)] == ["fadas-da", "mine"]
+    assert tomllib.loads(text)["run"]["seeds"] == [1, 2]
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"

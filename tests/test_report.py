@@ -1,0 +1,71 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from fadas.report.compare import cells, compare, header
+from fadas.report.html import page
+from fadas.runs import Run, summarise
+from test_runs import line
+
+
+def run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,)):
+    """points: (time, updates, accuracy or None)."""
+    records = []
+    for k, (time, updates, accuracy) in enumerate(points):
+        record = {**line(k + 1, accuracy, taus), "time": time, "updates": updates, "eta": etas[k % len(etas)]}
+        records.append(record)
+    summary = {"experiment": "<b>x</b>", "algorithm": label, "seed": seed, **summarise(records, target)}
+    return Run(Path(label), {"task": {"clients": 3}}, records, summary)
+
+
+FAST = run("fast", [(10, 5, 0.5), (20, 10, 0.7), (30, 15, 0.8)], etas=(0.1, 0.01))
+SLOW = run("slow", [(100, 5, 0.3), (200, 10, 0.65)], taus=(0, 0))
+
+
+def test_comparison():
+    table = compare([FAST, SLOW])
+    assert (table.time, table.updates, table.target) == (30, 10, 0.6)
+    fast, slow = table.rows
+    assert (fast.at_time, fast.at_updates, fast.time_to_target) == (0.8, 0.7, 20)
+    assert (slow.at_time, slow.at_updates, slow.time_to_target) == (None, 0.65, 200)
+    assert (fast.tau_max, slow.tau_max) == (3, 0)
+    text = cells(table)
+    assert text[0][:4] == ["fast", "80.0%", "70.0%", "20.0"]
+    assert text[1][:4] == ["slow", "none yet", "65.0%", "200.0"]
+    assert "60%" in " ".join(header(table))
+
+
+def test_seeds_are_averaged():
+    table = compare([FAST, run("fast", [(10, 5, 0.5), (20, 10, 0.5), (30, 15, 0.6)], seed=1), SLOW])
+    row = table.rows[0]
+    assert row.seeds == 2
+    assert row.at_updates == pytest.approx(0.6)
+    assert row.at_updates_std == pytest.approx(0.1)
+    assert row.time_to_target == pytest.approx(25)
+    assert cells(table)[0][2] == "60.0% ± 10.0"
+    never = run("slow", [(1, 1, 0.1), (300, 15, 0.2)], seed=1)
+    assert compare([SLOW, never]).rows[0].time_to_target is None
+    assert cells(compare([SLOW, never]))[0][3] == "never"
+
+
+def test_page_is_self_contained_and_has_every_figure():
+    html = page([FAST, SLOW])
+    for name in ("time", "updates", "delays", "eta", "timeline"):
+        assert re.search(rf'<figure id="{name}"><svg.*?</svg>', html, re.S), name
+    assert not re.search(r'(?:src|href)="(?!#|data:)[^"]', html.replace('href="http://www.w3.org', "")), "outside links"
+    assert "<script" not in html
+    assert "&lt;b&gt;x&lt;/b&gt;" in html, "names are escaped"
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids)), "two elements of the page share an id"
+    assert html == page([FAST, SLOW]), "the same runs give the same page"
+
+
+def test_figures_that_cannot_be_filled_are_left_out():
+    html = page([SLOW])
+    assert '<figure id="timeline">' in html
+    assert '<figure id="eta">' not in html
+    assert '<figure id="delays">' not in html
+    blind = page([run("blind", [(10, 5, None), (20, 10, None)], target=None)])
+    assert '<figure id="time">' not in blind
+    assert "none yet" in blind

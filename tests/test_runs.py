@@ -1,0 +1,109 @@
+import json
+
+import pytest
+
+from fadas.build import ConfigError
+from fadas.runs import Writer, check, find, read, summarise, to_json
+
+TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
+
+
+def line(step, accuracy=None, taus=(0, 2)):
+    jobs = [{"id": 9 * step + k, "client": k, "tau": tau, "start": 0.0, "end": 1.0} for k, tau in enumerate(taus)]
+    return {
+        "step": step,
+        "time": 10.0 * step,
+        "wall": 0.1,
+        "updates": 2 * step,
+        "eta": 0.1,
+        "jobs": jobs,
+        "train_loss": 1.0,
+        "dropped": 0,
+        "expired": 0,
+        "metrics": None if accuracy is None else {"accuracy": accuracy},
+    }
+
+
+def write(folder, lines, finish=True):
+    writer = Writer(folder, TABLES)
+    for item in lines:
+        writer.append(item)
+    if finish:
+        writer.finish({"experiment": "x", "algorithm": "a", "seed": 0, **summarise(lines)})
+    else:
+        writer.close()
+
+
+def test_round_trip(tmp_path):
+    lines = [line(1), line(2, 0.5)]
+    write(tmp_path / "a-0", lines)
+    run = read(tmp_path / "a-0")
+    assert run.records == lines
+    assert run.config == TABLES
+    assert run.evaluations == lines[1:]
+    assert [r.folder.name for r in find(tmp_path)] == ["a-0"]
+    assert find(tmp_path / "a-0")[0].records == lines
+
+
+def test_check(tmp_path):
+    folder = tmp_path / "a-0"
+    assert check(folder, TABLES) is False
+    write(folder, [line(1)], finish=False)
+    with pytest.raises(ConfigError, match="did not finish"):
+        check(folder, TABLES)
+    assert check(folder, TABLES, overwrite=True) is False
+    write(folder, [line(1)])
+    assert check(folder, TABLES) is True
+    assert (
+        check(folder, {**TABLES, "executor": {"name": "batched"}, "run": {"seeds": [0], "tensorboard": True}}) is True
+    )
+    with pytest.raises(ConfigError, match="other settings"):
+        check(folder, {**TABLES, "local": {"lr": 0.1}})
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    (foreign / "cat.jpg").write_text("")
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="not a run"):
+            check(foreign, TABLES, overwrite)
+
+
+def test_summary():
+    accuracies = [0.1, 0.5, 0.6, 0.7, 0.8, 0.9]
+    lines = [line(k + 1, a, taus=(0, k)) for k, a in enumerate(accuracies)]
+    summary = summarise(lines, target=0.65)
+    assert summary["accuracy"] == pytest.approx(0.7)
+    assert summary["accuracy_std"] == pytest.approx(0.02**0.5)
+    assert summary["time_to_target"] == 40.0
+    assert (summary["tau_max"], summary["tau_avg"], summary["tau_med"]) == (5, 2.5, 2.5)
+    assert summarise(lines, target=0.95)["time_to_target"] is None
+    assert "target" not in summarise(lines)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("summary.json", "{"),
+        ("summary.json", "[]"),
+        ("metrics.jsonl", ""),
+        ("metrics.jsonl", "not json\n"),
+        ("metrics.jsonl", "3\n"),
+        ("config.toml", "= 3"),
+    ],
+)
+def test_damaged_folders(tmp_path, file, text):
+    write(tmp_path / "a-0", [line(1, 0.5)])
+    (tmp_path / "a-0" / file).write_text(text)
+    with pytest.raises(ConfigError, match="damaged"):
+        find(tmp_path)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(ConfigError, match="no finished runs"):
+        find(tmp_path)
+    with pytest.raises(ConfigError, match="not a finished run"):
+        read(tmp_path)
+
+
+def test_json_is_strict():
+    text = to_json({"loss": float("nan"), "list": [float("inf"), 1.5], "none": None})
+    assert json.loads(text) == {"loss": None, "list": [None, 1.5], "none": None}
