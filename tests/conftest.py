@@ -1,14 +1,22 @@
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run side by side, and the models are tiny
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test looks for a model on a hub
 
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fadas.tasks import Task
+from fadas.task import Task
 
 torch.set_num_threads(1)
+
+SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "datasets.py"  # rebuilds real data, where it exists
 
 
 def make_task(
@@ -31,3 +39,111 @@ def make_task(
 @pytest.fixture
 def task() -> Task:
     return make_task()
+
+
+class TinyNet(nn.Module):
+    """A network that experiments can name: "conftest:TinyNet"."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def write_cifar(folder: Path, seed: int = 0, images: int = 60) -> None:
+    """CIFAR-10 and CIFAR-100 in their official layouts: few images, whose colour tells the label."""
+    rng = np.random.default_rng(seed)
+
+    def records(n, classes, coarse):
+        labels = np.arange(n) % classes
+        tint = (labels[:, None] * 2.0).repeat(3072, 1)
+        pixels = np.clip(rng.normal(60, 20, (n, 3072)) + tint, 0, 255).astype(np.uint8)
+        columns = [labels // 5, labels] if coarse else [labels]
+        return np.concatenate([np.stack(columns, 1).astype(np.uint8), pixels], 1).tobytes()
+
+    ten, hundred = folder / "cifar-10-batches-bin", folder / "cifar-100-binary"
+    ten.mkdir(parents=True)
+    hundred.mkdir()
+    for k in range(1, 6):
+        (ten / f"data_batch_{k}.bin").write_bytes(records(images, 10, False))
+    (ten / "test_batch.bin").write_bytes(records(images, 10, False))
+    (hundred / "train.bin").write_bytes(records(5 * images, 100, True))
+    (hundred / "test.bin").write_bytes(records(images, 100, True))
+
+
+def write_glue(folder: Path, examples: int = 120) -> None:
+    """RTE, MRPC and SST-2 in their official layouts: a few words decide the label. Quotes are text, never quoting."""
+    rng = np.random.default_rng(0)
+    words = ["the", '"', "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs"]
+
+    def sentence(label):
+        return " ".join([*rng.choice(words, 6), "good" if label else "bad"])
+
+    for name, header, row in (
+        ("RTE", "index\tsentence1\tsentence2\tlabel", "{i}\t{a}\t{b}\t{name}"),
+        ("MRPC", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "{y}\t1\t2\t{a}\t{b}"),
+        ("SST-2", "sentence\tlabel", "{a} \t{y}"),
+    ):
+        (folder / name).mkdir(parents=True)
+        for split in ("train", "dev"):
+            lines = [header]
+            for i in range(examples):
+                y = i % 2
+                names = ["entailment", "not_entailment"]
+                lines.append(row.format(i=i, y=y, name=names[y], a=sentence(y), b=sentence(y)))
+            bom = "\ufeff" if name == "MRPC" else ""
+            (folder / name / f"{split}.tsv").write_text(bom + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_files(folder: Path, clients: int = 7) -> None:
+    """A folder with a file per client, as the task `files` reads it."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    task = make_task(clients)
+    for client, (x, y) in enumerate(task.clients):
+        if client % 2:
+            np.savez(folder / f"client{client:03d}.npz", x=x.numpy(), y=y.numpy())
+        else:
+            save_file({"x": x, "y": y}, folder / f"client{client:03d}.safetensors")
+    np.savez(folder / "test.npz", x=task.test[0].numpy(), y=task.test[1].numpy())
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory) -> Path:
+    """Small data sets of the test's own, in the official layouts."""
+    folder = tmp_path_factory.mktemp("data")
+    write_cifar(folder)
+    write_glue(folder)
+    write_files(folder / "files")
+    return folder
+
+
+@pytest.fixture
+def data(small_data, monkeypatch) -> Path:
+    monkeypatch.setenv("FADAS_DATA", str(small_data))
+    return small_data
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The official data sets, rebuilt from the workplace's copies where they exist and kept for the next time."""
+    if not SHARED.exists():
+        pytest.skip("the official data sets are not at hand")
+    from filelock import FileLock
+
+    folder = Path(__file__).parent.parent / "build" / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        for name, proof in (
+            ("glue", "SST-2/dev.tsv"),
+            ("cifar100", "cifar-100-binary/test.bin"),
+            ("cifar10", "cifar-10-batches-bin/test_batch.bin"),
+        ):
+            if not (folder / proof).exists():
+                done = subprocess.run([sys.executable, SHARED, name, folder], capture_output=True, text=True)
+                if done.returncode:
+                    pytest.skip(f"{name} could not be rebuilt: {done.stderr[-200:]}")
+    return folder

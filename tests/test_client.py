@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import make_task
-from fadas.client import BatchTrainer, LocalSGD, train
+from fadas.client import BatchTrainer, LocalSGD, lessons, train
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model
-from fadas.tasks import cross_entropy
+from fadas.task import cross_entropy
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 
@@ -28,9 +28,9 @@ def test_train_is_torch_sgd(batchnorm):
     task = make_task(batchnorm=batchnorm, sizes=(17,))
     flat, job = FlatModule(task.module()), Job(4, 2, 0)
     start = flat.read()
-    update = train(flat, task.loss, LOCAL, 9, job, start, task.clients[2])
+    update = train(flat, task, LOCAL, 9, job, start)
     module = task.module()
-    reference(module, task.clients[2], LOCAL.batches(17, 9, job), LOCAL)
+    reference(module, task.clients[2], lessons(task, LOCAL, 9, job, "cpu")[1], LOCAL)
     got = flat.state_dict(Model(start.params + update.delta, update.buffers))
     for name, value in module.state_dict().items():
         if "tracked" not in name:
@@ -39,17 +39,21 @@ def test_train_is_torch_sgd(batchnorm):
     assert update.base is start.params
 
 
+def batches(local, seed, job, size=12):
+    return [b.tolist() for b in lessons(make_task(sizes=(size,)), local, seed, job, "cpu")[1]]
+
+
 def test_batches_cover_the_data_and_keep_the_short_one():
     job = Job(1, 0, 0)
-    batches = LOCAL.batches(12, 0, job)
-    assert [len(b) for b in batches] == [5, 5, 2, 5, 5, 2]
-    assert sorted(torch.cat(batches[:3]).tolist()) == list(range(12))
-    assert torch.cat(batches[:3]).tolist() != torch.cat(batches[3:]).tolist()
-    assert [len(b) for b in LocalSGD(batch_size=5, steps=4).batches(12, 0, job)] == [5, 5, 2, 5]
-    assert len(LocalSGD(batch_size=50, steps=4).batches(12, 0, job)) == 4
-    assert [b.tolist() for b in batches] == [b.tolist() for b in LOCAL.batches(12, 0, job)]
-    assert [b.tolist() for b in batches] != [b.tolist() for b in LOCAL.batches(12, 1, job)]
-    assert [b.tolist() for b in batches] != [b.tolist() for b in LOCAL.batches(12, 0, Job(2, 0, 0))]
+    two = batches(LOCAL, 0, job)
+    assert [len(b) for b in two] == [5, 5, 2, 5, 5, 2]
+    assert all(sorted(i for b in epoch for i in b) == list(range(12)) for epoch in (two[:3], two[3:]))
+    assert two[:3] != two[3:]
+    assert [len(b) for b in batches(LocalSGD(batch_size=5, steps=4), 0, job)] == [5, 5, 2, 5]
+    assert len(batches(LocalSGD(batch_size=50, steps=4), 0, job)) == 4
+    assert two == batches(LOCAL, 0, job)
+    assert two != batches(LOCAL, 1, job)
+    assert two != batches(LOCAL, 0, Job(2, 0, 0))
 
 
 class Small(nn.Module):
@@ -68,7 +72,7 @@ class Small(nn.Module):
 @pytest.mark.parametrize("kind", ["plain", "batchnorm", "mean loss", "two inputs"])
 def test_batched_agrees_with_plain(kind):
     task = make_task(clients=8, batchnorm=kind == "batchnorm")
-    loss = F.cross_entropy if kind == "mean loss" else cross_entropy
+    task.loss = F.cross_entropy if kind == "mean loss" else cross_entropy
     if kind == "two inputs":
         task.model = Small
         task.clients = [(x, x[:, :1], y) for x, y in task.clients]
@@ -76,9 +80,9 @@ def test_batched_agrees_with_plain(kind):
     flat = FlatModule(task.module())
     first = flat.read()
     versions = [Model(first.params + 0.1 * k, first.buffers.clone()) for k in range(3)]
-    plain = [train(flat, loss, LOCAL, 5, j, versions[j.version], task.clients[j.client]) for j in jobs]
-    trainer = BatchTrainer(FlatModule(task.module()), loss, LOCAL, 5)
-    groups = trainer.groups([(j, versions[j.version], task.clients[j.client]) for j in jobs])
+    plain = [train(flat, task, LOCAL, 5, j, versions[j.version]) for j in jobs]
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    groups = trainer.groups([(j, versions[j.version]) for j in jobs])
     assert len(groups) == (1 if kind in ("plain", "two inputs") else 4)
     batch = {update.job: update for group in groups for update in trainer.train(group)}
     assert batch.keys() == set(jobs)
@@ -99,14 +103,14 @@ def test_dropout_is_seeded_per_job_and_refused_in_a_batch():
 
     def delta(id):
         torch.rand(id + 1)  # the global generator's state must not matter
-        return train(flat, task.loss, LOCAL, 0, Job(id, 1, 0), start, task.clients[1]).delta
+        return train(flat, task, LOCAL, 0, Job(id, 1, 0), start).delta
 
     assert torch.equal(delta(3), delta(3))
     before = torch.get_rng_state()
     assert not torch.equal(delta(3), delta(4))
     torch.set_rng_state(before)
     with pytest.raises(ValueError, match="dropout"):
-        BatchTrainer(flat, task.loss, LOCAL, 0)
+        BatchTrainer(flat, task, LOCAL, 0)
 
 
 def test_local_training_leaves_the_global_generator_alone(task):
@@ -114,7 +118,7 @@ def test_local_training_leaves_the_global_generator_alone(task):
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    train(flat, task.loss, LOCAL, 0, Job(0, 0, 0), flat.read(), task.clients[0])
+    train(flat, task, LOCAL, 0, Job(0, 0, 0), flat.read())
     assert torch.rand(1) == expected
 
 

@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fadas.tasks import TASKS, Task
-from fadas.tasks.partition import dirichlet, iid
+from fadas.task import Task
+from fadas.tasks import TASKS
+from fadas.tasks.partition import by_shards, dirichlet, iid, natural
 
 
 @settings(max_examples=60, deadline=None)
@@ -16,6 +19,7 @@ def test_a_partition_deals_out_every_example_once_and_leaves_nobody_empty(client
     for parts in (
         dirichlet(labels, clients, np.random.default_rng(seed), alpha),
         iid(labels, clients, np.random.default_rng(seed)),
+        by_shards(labels, clients, np.random.default_rng(seed), 1 + seed % 3),
     ):
         assert len(parts) == clients
         assert sorted(np.concatenate(parts).tolist()) == list(range(60))
@@ -32,11 +36,33 @@ def test_a_smaller_alpha_is_more_heterogeneous():
     assert largest_share(0.1) > largest_share(0.3) > largest_share(10) > 0.1
 
 
+def test_an_empty_client_takes_an_example_from_the_largest():
+    """With a tiny alpha nearly all clients start with nothing."""
+    labels = np.zeros(40, int)
+    parts = dirichlet(labels, 20, np.random.default_rng(0), 0.001)
+    assert min(map(len, parts)) == 1
+    assert sorted(map(len, parts))[-1] >= 20
+
+
+def test_shards_give_few_labels():
+    labels = np.repeat(np.arange(10), 100)
+    parts = by_shards(labels, 50, np.random.default_rng(0), 2)
+    assert max(len(set(labels[part])) for part in parts) <= 4
+    assert {len(part) for part in parts} == {20}
+
+
+def test_natural_partition():
+    parts = natural(["b", "a", "b", "c"])
+    assert {owner: part.tolist() for owner, part in parts.items()} == {"b": [0, 2], "a": [1], "c": [3]}
+
+
 def test_impossible_partitions():
     with pytest.raises(ValueError, match="too few"):
         iid(np.zeros(3), 4, np.random.default_rng(0))
     with pytest.raises(ValueError, match="alpha"):
         dirichlet(np.zeros(3), 2, np.random.default_rng(0), 0.0)
+    with pytest.raises(ValueError, match="shards"):
+        by_shards(np.zeros(3), 2, np.random.default_rng(0), 0)
 
 
 def test_digits():
@@ -63,19 +89,35 @@ def test_validation_data_come_from_the_training_data():
         TASKS["digits"](validation=1.5)
 
 
+def settings_of(name, data):
+    """What a task needs beyond its defaults to run on the tests' own small data."""
+    if name.startswith("cifar"):
+        return {"verify": False, "model": "cnn"}
+    if name == "files":
+        return {"path": str(data / "files"), "model": "conftest:TinyNet"}
+    return {} if name == "digits" else {"encoder": "tiny", "max_length": 20}
+
+
 @pytest.mark.parametrize("name", TASKS)
-def test_contract(name):
+def test_contract(name, data):
     """Every task: as many clients as asked for, none empty, seeded initialisation, metrics with an accuracy."""
-    task = TASKS[name](clients=7, seed=3)
+    options = settings_of(name, data)
+    if "seed" in inspect.signature(TASKS[name]).parameters:
+        options["seed"] = 3
+    task = TASKS[name](clients=7, **options)
     assert len(task.clients) == 7
+    assert task.sizes == [len(task.clients[c][-1]) for c in range(7)]
     assert min(task.sizes) > 0
     one, two, other = task.module(5), task.module(5), task.module(6)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     metrics = task.evaluate(one)
     assert 0 <= metrics["accuracy"] <= 1
-    assert task.loss(one(*task.clients[0][:-1]), task.clients[0][-1]).shape == (task.sizes[0],)
-    assert TASKS[name](clients=7, seed=3, validation=0.5).test is not None
+    *inputs, targets = task.clients[0]
+    generator = torch.Generator().manual_seed(0)
+    assert task.loss(one(*task.prepare(inputs, generator)), targets).shape == (task.sizes[0],)
+    held = TASKS[name](clients=7, **options, validation=0.3)
+    assert sum(held.sizes) + len(held.test[-1]) == sum(task.sizes)
 
 
 def test_evaluation_in_chunks_is_the_same():

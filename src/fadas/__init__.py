@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fadas.planner import Plan, plan
     from fadas.server import Server
     from fadas.simulator import Record, Simulation, simulate
-    from fadas.tasks import Task
+    from fadas.task import Task
 
 # Where each public name lives. They are imported on first use, so that `fadas --help` does not wait for torch.
 _HOME = {
@@ -38,7 +38,7 @@ _HOME = {
     "planner": "Plan plan",
     "server": "Server",
     "simulator": "Record Simulation simulate",
-    "tasks": "Task",
+    "task": "Task",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 __all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]

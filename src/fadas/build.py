@@ -8,6 +8,7 @@ import difflib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -46,7 +47,8 @@ def arguments(
     factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}, later: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`."""
-    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    function = factory.func if isinstance(factory, partial) else factory
+    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
     parameters = {name: p for name, p in inspect.signature(factory).parameters.items() if name not in later}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for key in table:

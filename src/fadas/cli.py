@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it, so that --help answers at once."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,11 +26,22 @@ Executor = Annotated[str | None, typer.Option(help="How jobs are trained: inline
 Device = Annotated[str | None, typer.Option(help="Where: cpu, cuda, cuda:1, ...")]
 
 
-def _tables(path: Path, overrides: list[str], seed: int | None, **executor: str | None) -> dict[str, Any]:
+Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's profiles, e.g. smoke.")]
+DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]
+
+
+def _use_data(folder: Path | None) -> None:
+    if folder is not None:
+        os.environ["FADAS_DATA"] = str(folder)
+
+
+def _tables(
+    path: Path, overrides: list[str], seed: int | None, profile: str | None, **executor: str | None
+) -> dict[str, Any]:
     from fadas.config import load
 
     options = [f"executor.{key}={json.dumps(value)}" for key, value in executor.items() if value is not None]
-    return load(path, [*overrides, *options, *([] if seed is None else [f"run.seeds=[{seed}]"])])
+    return load(path, [*overrides, *options, *([] if seed is None else [f"run.seeds=[{seed}]"])], profile)
 
 
 def _labels(only: str) -> list[str]:
@@ -42,10 +54,12 @@ def _labels(only: str) -> list[str]:
 def run(
     experiment: ExperimentFile,
     set_: Set = [],
+    profile: Profile = None,
     only: Only = "",
     seed: Seed = None,
     executor: Executor = None,
     device: Device = None,
+    data_dir: DataDir = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of runs/<experiment>.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")] = False,
     report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
@@ -61,7 +75,8 @@ def run(
     from fadas.experiment import execute, make_plan, make_simulation, make_task
     from fadas.terminal import Display, print_json
 
-    tables = _tables(experiment, set_, seed, name=executor, device=device)
+    _use_data(data_dir)
+    tables = _tables(experiment, set_, seed, profile, name=executor, device=device)
     labels = select(tables, _labels(only))
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
@@ -97,7 +112,15 @@ def _one_line(summary: dict[str, Any]) -> str:
 
 
 @app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")
-def plan(experiment: ExperimentFile, set_: Set = [], only: Only = "", seed: Seed = None, json_: Json = False) -> None:
+def plan(
+    experiment: ExperimentFile,
+    set_: Set = [],
+    profile: Profile = None,
+    only: Only = "",
+    seed: Seed = None,
+    data_dir: DataDir = None,
+    json_: Json = False,
+) -> None:
     """Show the delays of an experiment without training anything.
 
     With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
@@ -106,7 +129,8 @@ def plan(experiment: ExperimentFile, set_: Set = [], only: Only = "", seed: Seed
     from fadas.experiment import make_plan
     from fadas.terminal import print_json, print_table
 
-    tables = _tables(experiment, set_, seed)
+    _use_data(data_dir)
+    tables = _tables(experiment, set_, seed, profile)
     one = seeds(tables)[0]
     labels = select(tables, _labels(only))
     statistics = {label: make_plan(resolve(tables, label, one)).statistics() for label in labels}
@@ -124,10 +148,12 @@ def plan(experiment: ExperimentFile, set_: Set = [], only: Only = "", seed: Seed
 def sweep(
     experiment: ExperimentFile,
     set_: Set = [],
+    profile: Profile = None,
     only: Only = "",
     seed: Seed = None,
     executor: Executor = None,
     device: Device = None,
+    data_dir: DataDir = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
     validation: Annotated[float, typer.Option(help="Share of the training data held out to tune on.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of runs/<experiment>-sweep.")] = None,
@@ -142,7 +168,8 @@ def sweep(
     from fadas.sweep import points, rank, run_all
     from fadas.terminal import Display, print_json, print_table
 
-    tables = _tables(experiment, set_, seed, name=executor, device=device)
+    _use_data(data_dir)
+    tables = _tables(experiment, set_, seed, profile, name=executor, device=device)
     root = out or Path("runs") / f"{tables['name']}-sweep"
     todo = points(tables, select(tables, _labels(only)), seeds(tables), root, validation)
     results = []
@@ -210,7 +237,11 @@ def list_() -> None:
         "executors": EXECUTORS,
     }
     for kind, registry in registries.items():
-        print_table([kind, ""], [[name, (make.__doc__ or "").partition("\n")[0]] for name, make in registry.items()])
+        print_table([kind, ""], [[name, _about(make)] for name, make in registry.items()])
+
+
+def _about(make: Any) -> str:
+    return (getattr(make, "func", make).__doc__ or "").partition("\n")[0]
 
 
 @app.command(epilog="Example: `fadas bench plan`")
@@ -235,6 +266,42 @@ def bench(
         for row in rows
     ]
     print_table(list(rows[0]), text, what)
+
+
+data = typer.Typer(help="Fetch the data sets.", no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(data, name="data")
+
+
+@data.callback()
+def _data() -> None:
+    """Fetch the data sets."""
+
+
+@data.command(epilog="Example: `fadas data get cifar10 --data-dir /data`")
+def get(
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    data_dir: DataDir = None,
+    url: Annotated[str | None, typer.Option(help="A mirror of the archive, instead of its home page.")] = None,
+) -> None:
+    """Download a data set from its home page, verify its checksum, unpack it.
+
+    A download that broke off is continued. Nothing is fetched when the files are there and right.
+    """
+    from fadas.build import unknown
+    from fadas.tasks.cifar import ARCHIVES
+    from fadas.terminal import Display, print_line
+
+    _use_data(data_dir)
+    if name not in ARCHIVES:
+        raise unknown("data set", name, ARCHIVES)
+    archive = ARCHIVES[name]
+    if archive.complete():
+        print_line(f"{archive.path} is there already, and its checksums are right")
+        return
+    with Display(0, "bytes") as display:
+        bar = display.add(name, 0)
+        path = archive.fetch(lambda done, total: bar.update(done, total=total), url)
+    print_line(f"{name}: {path}")
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ other jobs it is computed.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,10 +18,9 @@ from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivate
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update, split
 from fadas.rng import BATCHES, mix
+from fadas.task import Task
 
-Data = Sequence[Tensor]  # inputs..., targets; all of one length
-Work = tuple[Job, Model, Data]  # a job, the model it starts from, its client's data
-Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
+Work = tuple[Job, Model]  # a job and the model it starts from
 
 
 @dataclass(frozen=True)
@@ -47,39 +46,55 @@ class LocalSGD:
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
 
-    def batches(self, examples: int, seed: int, job: Job) -> list[Tensor]:
-        """The examples' indices of every local step, in order."""
-        generator = torch.Generator().manual_seed(_job_seed(seed, job))
-        per_epoch = math.ceil(examples / self.batch_size)
-        epochs = math.ceil(self.steps / per_epoch) if self.steps else self.epochs
-        indices: list[Tensor] = []
-        for _ in range(epochs):
-            indices.extend(torch.randperm(examples, generator=generator).split(self.batch_size))
-        return indices[: self.steps]
+    def batches(self, examples: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        """The examples' indices of every local step, epoch by epoch."""
+        left = self.steps or self.epochs * math.ceil(examples / self.batch_size)
+        while left > 0:
+            batches = torch.randperm(examples, generator=generator).split(self.batch_size)[:left]
+            left -= len(batches)
+            yield batches
 
 
 def _job_seed(seed: int, job: Job) -> int:
     return mix(seed, BATCHES, job.id) >> 1  # torch takes 63 bits
 
 
-def train(flat: FlatModule, loss: Loss, local: LocalSGD, seed: int, job: Job, start: Model, data: Data) -> Update:
+def lessons(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tuple[list[Tensor], list[Tensor]]:
+    """What a job trains on: the client's data, and for each local step the rows of its batch.
+
+    Where the task augments its data, every epoch gets a copy of its own.
+    """
+    *inputs, targets = (tensor.to(device) for tensor in task.clients[job.client])
+    generator = torch.Generator().manual_seed(_job_seed(seed, job))
+    columns: list[list[Tensor]] = []
+    steps: list[Tensor] = []
+    for batches in local.batches(len(targets), generator):
+        offset = len(columns) * len(targets) if task.transform else 0
+        steps += [index + offset for index in batches]
+        if task.transform or not columns:
+            columns.append([*task.prepare(inputs, generator), targets])
+    return [torch.cat(copies) if len(copies) > 1 else copies[0] for copies in map(list, zip(*columns))], steps
+
+
+def train(flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model) -> Update:
     """One job: local SGD from `start` on the client's data."""
-    examples = len(data[-1])
+    data, steps = lessons(task, local, seed, job, flat.device)
     flat.load(start)
     flat.module.train()
     losses: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(_job_seed(seed, job))  # for modules that draw from torch's global generator, such as dropout
-        for index in local.batches(examples, seed, job):
-            *inputs, targets = (tensor[index] for tensor in data)
+        for index in steps:
+            *inputs, targets = (column[index.to(column.device)] for column in data)
             flat.grads.zero_()
-            value = loss(flat.module(*inputs), targets).mean()
+            value = task.loss(flat.module(*inputs), targets).mean()
             value.backward()
             with torch.no_grad():
                 flat.grads.add_(flat.params, alpha=local.weight_decay)
                 flat.params.add_(flat.grads, alpha=-local.lr)
             losses.append(value.detach())
     metrics = {"loss": float(torch.stack(losses).mean())}
+    examples = task.sizes[job.client]
     return Update(job, flat.params - start.params, flat.buffers.clone(), start.params, examples, metrics)
 
 
@@ -91,11 +106,10 @@ class BatchTrainer:
     call (`groups`).
     """
 
-    def __init__(self, flat: FlatModule, loss: Loss, local: LocalSGD, seed: int) -> None:
+    def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
         if any(isinstance(m, _DropoutNd) and m.p > 0 for m in flat.module.modules()):
             raise ValueError("dropout draws differ when jobs share a batch; use the inline executor for this module")
-        self.flat, self.local, self.seed = flat, local, seed
-        self._loss = loss
+        self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._mixes_examples = any(isinstance(m, _NormBase) for m in flat.module.modules())
         self._pads: bool | None = None  # unknown until the loss was seen
         self._gradients = vmap(grad_and_value(self._value), randomness="error")
@@ -104,42 +118,42 @@ class BatchTrainer:
         self, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: list[Tensor], targets: Tensor, mask: Tensor
     ) -> Tensor:
         outputs = functional_call(self.flat.module, (params, buffers), tuple(inputs))
-        losses = self._loss(outputs, targets)
+        losses = self.task.loss(outputs, targets)
         return losses.mean() if losses.dim() == 0 or not self._pads else (losses * mask).sum() / mask.sum()
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """The jobs that may train in one call."""
         if self._pads is None:
-            self._pads = not self._mixes_examples and self._per_example(work[0][2])
+            self._pads = not self._mixes_examples and self._per_example()
         if self._pads:
             return [list(work)]
         by_size: dict[int, list[Work]] = {}
         for item in work:
-            by_size.setdefault(len(item[2][-1]), []).append(item)
+            by_size.setdefault(self.task.sizes[item[0].client], []).append(item)
         return list(by_size.values())
 
-    def _per_example(self, data: Data) -> bool:
+    def _per_example(self) -> bool:
         module = self.flat.module
         module.eval()
-        *inputs, targets = (tensor[:1] for tensor in data)
+        *inputs, targets = (tensor[:1].to(self.flat.device) for tensor in self.task.clients[0])
         with torch.no_grad():
-            return self._loss(module(*inputs), targets).dim() > 0
+            return self.task.loss(module(*self.task.prepare(inputs)), targets).dim() > 0
 
     def train(self, work: Sequence[Work]) -> list[Update]:
         """The jobs' updates, in no particular order."""
         flat, local = self.flat, self.local
         flat.module.train()
-        steps = {job.id: local.batches(len(data[-1]), self.seed, job) for job, _, data in work}
+        taught = {job.id: lessons(self.task, local, self.seed, job, flat.device) for job, _ in work}
         # Longest first: at local step k the jobs that still have a batch are then the first few rows.
-        work = sorted(work, key=lambda item: -len(steps[item[0].id]))
-        batches = [steps[job.id] for job, _, _ in work]
-        offsets = list(accumulate((len(data[-1]) for _, _, data in work), initial=0))
-        pool = [torch.cat(columns) for columns in zip(*(data for _, _, data in work))]
-        params = torch.stack([start.params for _, start, _ in work])
+        work = sorted(work, key=lambda item: -len(taught[item[0].id][1]))
+        data, batches = zip(*(taught[job.id] for job, _ in work), strict=True)
+        offsets = list(accumulate((len(columns[-1]) for columns in data), initial=0))
+        pool = [torch.cat(columns) for columns in zip(*data, strict=True)]
+        params = torch.stack([start.params for _, start in work])
         views = split(params, flat.param_shapes)
         buffers = {
             name: rows.contiguous()  # BatchNorm under vmap updates contiguous statistics in place, and only those
-            for name, rows in split(torch.stack([start.buffers for _, start, _ in work]), flat.buffer_shapes).items()
+            for name, rows in split(torch.stack([start.buffers for _, start in work]), flat.buffer_shapes).items()
         }
         counters = {name: initial.expand(len(work), *initial.shape).clone() for name, initial in flat.counters.items()}
         losses = torch.zeros(len(work), device=params.device)
@@ -159,7 +173,12 @@ class BatchTrainer:
         trained = torch.cat([params.new_zeros(len(work), 0), *(tensor.flatten(1) for tensor in buffers.values())], 1)
         return [
             Update(
-                job, params[row] - start.params, trained[row].clone(), start.params, len(data[-1]), {"loss": loss / n}
+                job,
+                params[row] - start.params,
+                trained[row].clone(),
+                start.params,
+                self.task.sizes[job.client],
+                {"loss": loss / len(batches[row])},
             )
-            for row, ((job, start, data), loss, n) in enumerate(zip(work, losses.tolist(), map(len, batches)))
+            for row, ((job, start), loss) in enumerate(zip(work, losses.tolist()))
         ]

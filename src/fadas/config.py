@@ -82,6 +82,7 @@ class RunConfig:
     task: Callable[[], Any]
     executor: Callable[..., Any]
     device: str
+    threads: int | None
     tables: Table
 
     @property
@@ -89,8 +90,8 @@ class RunConfig:
         return f"{self.label}-{self.seed}"
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """An experiment's tables, with `a.b=c` overrides applied."""
+def load(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> dict[str, Any]:
+    """An experiment's tables, with one of its profiles and then `a.b=c` overrides applied."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -98,6 +99,11 @@ def load(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     tables.setdefault("name", path.stem)
+    profiles = _table(tables.pop("profiles", {}), "profiles")
+    if profile is not None:
+        if profile not in profiles:
+            raise unknown("profile", profile, profiles)
+        tables = _merge(tables, _table(profiles[profile], f"profiles.{profile}"))
     for override in overrides:
         _override(tables, override)
     for key, value in tables.items():
@@ -179,6 +185,9 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
     executor_section = {"name": "inline", **sections["executor"]}
     device = convert(executor_section.pop("device", "cpu"), str, "executor.device")
+    threads = convert(executor_section.pop("threads", None), int | None, "executor.threads")
+    if threads is not None and threads < 1:
+        raise ConfigError(f"executor.threads must be at least 1, not {threads}")
     executor, executor_table = _spec(
         EXECUTORS, executor_section, "executor", {"device": device}, later=EXECUTOR_ARGUMENTS
     )
@@ -187,7 +196,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         "task": {key: value for key, value in task_table.items() if key != "seed"},
         "delays": delays_table,
         "local": asdict(local),
-        "executor": executor_table,
+        "executor": {**executor_table, "threads": threads},
         "run": asdict(run),
         "algorithms": {label: {**algorithm_table, "schedule": asdict(schedule)}},
         "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
@@ -205,6 +214,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         task=make_task,
         executor=executor,
         device=device,
+        threads=threads,
         tables=_plain(resolved),
     )
 
@@ -257,6 +267,14 @@ def _spec(
     table |= {key: value for key, value in given.items() if key in takes}
     values = arguments(factory, table, where, later=later)
     return partial(factory, **values), {"name": name, **values}
+
+
+def _merge(tables: Table, changes: Table) -> dict[str, Any]:
+    merged = dict(tables)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:

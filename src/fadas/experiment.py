@@ -14,7 +14,7 @@ from fadas.build import ConfigError
 from fadas.config import RunConfig
 from fadas.planner import Plan, plan
 from fadas.simulator import Record, Simulation, simulate
-from fadas.tasks import Task
+from fadas.task import Task
 
 OnRecord = Callable[[Record], None]
 
@@ -66,7 +66,11 @@ def execute(config: RunConfig, simulation: Simulation, folder: Path, on_record: 
     make_sink = _tensorboard() if config.run.tensorboard else None
     writer = runs.Writer(folder, config.tables)
     sink = make_sink(folder) if make_sink else None
+    if counts := label_counts(simulation.task):
+        writer.write_json("partition.json", {"counts": counts})
     lines: list[dict[str, Any]] = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads or threads)
     try:
         for record in simulation:
             lines.append(record.as_dict())
@@ -75,9 +79,13 @@ def execute(config: RunConfig, simulation: Simulation, folder: Path, on_record: 
                 sink(record)
             on_record(record)
     finally:
+        torch.set_num_threads(threads)
         writer.close()
-    state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
-    save_file(state, folder / "model.safetensors")
+    if simulation.task.save:
+        simulation.task.save(simulation.module(), folder)
+    else:
+        state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
+        save_file(state, folder / "model.safetensors")
     summary = {
         "experiment": config.experiment,
         "algorithm": config.label,
@@ -87,6 +95,17 @@ def execute(config: RunConfig, simulation: Simulation, folder: Path, on_record: 
     }
     writer.finish(summary)
     return summary
+
+
+def label_counts(task: Task) -> list[list[int]] | None:
+    """For each client, how many examples of each label it has; None where targets are no labels, or too many."""
+    labels = [data[-1] for data in task.clients]
+    if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
+        return None
+    classes = 1 + max(int(targets.max()) for targets in labels)
+    if classes * len(labels) > 200_000:
+        return None
+    return [torch.bincount(targets, minlength=classes).tolist() for targets in labels]
 
 
 def _tensorboard() -> Callable[[Path], OnRecord]:

@@ -46,7 +46,7 @@ class FlatModule:
     """
 
     def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
-        self.module = module.to(device)
+        self.module, self.device = module.to(device), str(device)
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
         if not trained:

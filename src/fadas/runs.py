@@ -28,6 +28,7 @@ class Run:
     config: dict[str, Any]
     records: list[Line]
     summary: Line
+    counts: list[list[int]] | None = None  # examples of each label, by client
 
     @property
     def label(self) -> str:
@@ -76,11 +77,14 @@ class Writer:
         self._metrics.write(to_json(line) + "\n")
         self._metrics.flush()
 
+    def write_json(self, name: str, value: Line) -> None:
+        draft = self.folder / f"{name}.tmp"
+        draft.write_text(to_json(value) + "\n", encoding="utf-8")
+        os.replace(draft, self.folder / name)
+
     def finish(self, summary: Line) -> None:
         self.close()
-        draft = self.folder / "summary.json.tmp"
-        draft.write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, self.folder / "summary.json")
+        self.write_json("summary.json", summary)
 
     def close(self) -> None:
         self._metrics.close()
@@ -93,13 +97,15 @@ def read(folder: Path) -> Run:
         lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         records = [json.loads(line) for line in lines]
+        partition = folder / "partition.json"
+        counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
     except OSError as error:
         raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})") from None
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} is damaged: {error}") from None
     if not (isinstance(summary, dict) and records and all(isinstance(r, dict) and "metrics" in r for r in records)):
         raise ConfigError(f"{folder} is damaged: summary.json or metrics.jsonl is not what a run writes")
-    return Run(folder, config, records, summary)
+    return Run(folder, config, records, summary, counts)
 
 
 def find(folder: Path) -> list[Run]:
@@ -133,9 +139,9 @@ def summarise(records: Iterable[Line], target: float | None = None) -> Line:
     return summary
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
+def to_json(value: Any) -> str:
     """Strict JSON: a number that is not finite (a diverged loss) becomes null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return json.dumps(_finite(value), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

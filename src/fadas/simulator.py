@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fadas.algorithms import Algorithm
 from fadas.client import LocalSGD
@@ -14,7 +14,7 @@ from fadas.ledger import Job
 from fadas.model import FlatModule
 from fadas.planner import ARRIVED, DROPPED, EXPIRED, Plan
 from fadas.server import Server
-from fadas.tasks import Task
+from fadas.task import Task
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,11 @@ class Simulation:
         """The current global model, as the task's module loads it."""
         return self._flat.state_dict(self.server.model)
 
+    def module(self) -> nn.Module:
+        """The task's module with the current global model in it."""
+        self._flat.load(self.server.model)
+        return self._flat.module
+
     def __iter__(self) -> Iterator[Record]:
         try:
             yield from self._play()
@@ -103,8 +108,7 @@ class Simulation:
             done = step.index + 1
             metrics = None
             if done % self.eval_every == 0 or done == plan.steps:
-                self._flat.load(server.model)
-                metrics = self.task.evaluate(self._flat.module)
+                metrics = self.task.evaluate(self.module())
             yield Record(
                 step=done,
                 time=float(plan.time[step.index]),

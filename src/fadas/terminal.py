@@ -68,8 +68,8 @@ class Bar:
     def __init__(self, progress: Progress, id: TaskID, name: str) -> None:
         self._progress, self._id, self._name = progress, id, name
 
-    def update(self, done: int, note: str | None = None) -> None:
-        self._progress.update(self._id, completed=done)
+    def update(self, done: int, note: str | None = None, total: int | None = None) -> None:
+        self._progress.update(self._id, completed=done, total=total)
         if note is not None:
             self._progress.update(self._id, note=escape(note))
 

@@ -3,7 +3,7 @@
 from fadas.client import BatchTrainer, LocalSGD
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
-from fadas.tasks import Task
+from fadas.task import Task
 
 
 class Batched:
@@ -12,8 +12,8 @@ class Batched:
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
-        self.task, self.device, self.size = task, device, size
-        self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task.loss, local, seed)
+        self.size = size
+        self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
         self._pending: dict[int, tuple[Job, Model]] = {}
         self._done: dict[int, Update] = {}
 
@@ -26,8 +26,7 @@ class Batched:
         return self._done.pop(job.id)
 
     def _train_pending(self) -> None:
-        clients = self.task.clients
-        work = [(job, start, [t.to(self.device) for t in clients[job.client]]) for job, start in self._pending.values()]
+        work = list(self._pending.values())
         self._pending.clear()
         for group in self._trainer.groups(work):
             for first in range(0, len(group), self.size):

@@ -3,14 +3,14 @@
 from fadas.client import LocalSGD, train
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
-from fadas.tasks import Task
+from fadas.task import Task
 
 
 class Inline:
     """Trains a job when it is collected: the reference that every other executor must agree with."""
 
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu") -> None:
-        self.task, self.local, self.seed, self.device = task, local, seed, device
+        self.task, self.local, self.seed = task, local, seed
         self._flat = FlatModule(task.module(seed), device)
         self._pending: dict[int, Model] = {}
 
@@ -18,8 +18,7 @@ class Inline:
         self._pending[job.id] = start
 
     def collect(self, job: Job) -> Update:
-        data = [tensor.to(self.device) for tensor in self.task.clients[job.client]]
-        return train(self._flat, self.task.loss, self.local, self.seed, job, self._pending.pop(job.id), data)
+        return train(self._flat, self.task, self.local, self.seed, job, self._pending.pop(job.id))
 
     def close(self) -> None:
         self._pending.clear()

@@ -174,6 +174,26 @@ def _timeline(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
+def _labels(groups: dict[str, list[Run]]) -> Figure | None:
+    """How many examples of each label each client has; all methods of a seed share the data."""
+    counts = next(iter(groups.values()))[0].counts
+    if not counts:
+        return None
+    table = np.array(counts).T
+    figure, axes = plt.subplots(figsize=(7.2, min(6.0, 1.2 + 0.22 * len(table))))
+    shown = axes.pcolormesh(np.ma.masked_equal(table, 0), cmap=plt.get_cmap("Blues", 24), rasterized=True)
+    axes.set(xlabel="client", ylabel="label")
+    axes.grid(False)
+    figure.colorbar(shown, ax=axes, label="examples", fraction=0.05, pad=0.02, ticks=MaxNLocator(integer=True))
+    sizes, held = table.sum(0), (table > 0).sum(0)
+    axes.set_title(
+        f"{table.shape[1]} clients; examples {sizes.min()} to {sizes.max()}, median {np.median(sizes):.0f}; "
+        f"labels {held.min()} to {held.max()}, median {np.median(held):.0f}",
+        fontsize=9,
+    )
+    return figure
+
+
 def _by_duration(run: Run) -> dict[int, int]:
     times: dict[int, list[float]] = {client: [] for client in range(run.config.get("task", {}).get("clients", 0))}
     for record in run.records:
@@ -237,5 +257,11 @@ FIGURES: list[tuple[str, str, str, Draw]] = [
         "The clients' timeline",
         "Who trained when, and from which version of the model: the jobs that reached a server step.",
         _timeline,
+    ),
+    (
+        "labels",
+        "Who holds what",
+        "The examples of each label at each client, and how many of both the clients have.",
+        _labels,
     ),
 ]

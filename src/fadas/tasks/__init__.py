@@ -1,10 +1,22 @@
-"""Tasks by name. A task is made by a function of its settings; `clients`, `validation` and `seed` are common to all."""
+"""Tasks by name. A task is made by a function of its settings; `clients` and `validation` are common to all."""
 
 from collections.abc import Callable
+from functools import partial
 
+from fadas.task import Task
+from fadas.tasks.cifar import cifar
 from fadas.tasks.digits import digits
-from fadas.tasks.task import Task, accuracy, cross_entropy
+from fadas.tasks.files import files
+from fadas.tasks.glue import glue
 
-__all__ = ["TASKS", "Task", "accuracy", "cross_entropy"]
+__all__ = ["TASKS"]
 
-TASKS: dict[str, Callable[..., Task]] = {"digits": digits}
+TASKS: dict[str, Callable[..., Task]] = {
+    "digits": digits,
+    "cifar10": partial(cifar, "cifar10"),
+    "cifar100": partial(cifar, "cifar100"),
+    "rte": partial(glue, "rte"),
+    "mrpc": partial(glue, "mrpc"),
+    "sst2": partial(glue, "sst2"),
+    "files": files,
+}

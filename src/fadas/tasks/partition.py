@@ -1,31 +1,67 @@
-"""Partitions of a data set over clients: one array of example indices per client."""
+"""Partitions of a data set over clients: one array of example indices per client.
 
-from collections.abc import Callable
+Whatever the rule, every example goes to exactly one client and no client is empty: one that got nothing takes an
+example from the largest client.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
-Partition = Callable[[np.ndarray, int, np.random.Generator], list[np.ndarray]]
+Kind = Literal["dirichlet", "iid", "shards"]
 
 
-def dirichlet(labels: np.ndarray, clients: int, rng: np.random.Generator, alpha: float = 0.3) -> list[np.ndarray]:
-    """For each class, its examples are dealt out in proportions drawn from Dirichlet(alpha) over the clients.
+def deal(
+    labels: np.ndarray, clients: int, rng: np.random.Generator, kind: Kind, alpha: float, shards: int
+) -> list[torch.Tensor]:
+    """The partition that a task's settings ask for."""
+    if clients < 1:
+        raise ValueError(f"clients must be at least 1, not {clients}")
+    if kind == "dirichlet":
+        parts = dirichlet(labels, clients, rng, alpha)
+    elif kind == "shards":
+        parts = by_shards(labels, clients, rng, shards)
+    else:
+        parts = iid(labels, clients, rng)
+    return [torch.from_numpy(np.sort(part)) for part in parts]
 
-    A client that got nothing takes one example from the largest client.
-    """
+
+def dirichlet(labels: np.ndarray, clients: int, rng: np.random.Generator, alpha: float) -> list[np.ndarray]:
+    """Each class is dealt out in proportions drawn from Dirichlet(alpha) over the clients: smaller is more skewed."""
     if not alpha > 0:
         raise ValueError(f"alpha must be positive, not {alpha}")
-    parts: list[list[int]] = [[] for _ in range(clients)]
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         examples = rng.permutation(np.flatnonzero(labels == label))
         cuts = (np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(examples)).round().astype(int)
         for part, chunk in zip(parts, np.split(examples, cuts), strict=True):
-            part.extend(chunk.tolist())
-    return _never_empty([np.array(part, dtype=int) for part in parts])
+            part.append(chunk)
+    return _never_empty([np.concatenate(part) for part in parts])
+
+
+def by_shards(labels: np.ndarray, clients: int, rng: np.random.Generator, shards: int) -> list[np.ndarray]:
+    """Sorted by label and cut into `shards` pieces per client, dealt out at random: few labels for each."""
+    if shards < 1:
+        raise ValueError(f"shards must be at least 1, not {shards}")
+    order = rng.permutation(len(labels))
+    pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], clients * shards)
+    hands = rng.permutation(clients * shards).reshape(clients, shards)
+    return _never_empty([np.concatenate([pieces[piece] for piece in hand]) for hand in hands])
 
 
 def iid(labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Shuffled and dealt out evenly."""
     return _never_empty(np.array_split(rng.permutation(len(labels)), clients))
+
+
+def natural(owners: Sequence[Any]) -> dict[Any, np.ndarray]:
+    """By a column that names each example's client: the examples of each, in order of first appearance."""
+    parts: dict[Any, list[int]] = {}
+    for example, owner in enumerate(owners):
+        parts.setdefault(owner, []).append(example)
+    return {owner: np.array(part) for owner, part in parts.items()}
 
 
 def _never_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
@@ -37,3 +73,13 @@ def _never_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
             largest = max(range(len(parts)), key=lambda c: len(parts[c]))
             parts[client], parts[largest] = parts[largest][-1:], parts[largest][:-1]
     return parts
+
+
+def split_off(examples: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A random share of the examples, and the rest: (rest, share)."""
+    if not 0 < share < 1:
+        raise ValueError(f"a held-out share must lie between 0 and 1, not {share}")
+    order, count = rng.permutation(examples), round(examples * share)
+    if not 0 < count < examples:
+        raise ValueError(f"a share of {share} of {examples} examples leaves nothing on one side")
+    return np.sort(order[count:]), np.sort(order[:count])

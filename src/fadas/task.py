@@ -1,0 +1,106 @@
+"""A task: a model, the clients' data, a loss, and what to measure on the server's test data."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fadas.rng import INIT, mix
+
+Data = Sequence[Tensor]  # inputs..., targets; all of one length
+Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
+Metric = Callable[[Tensor, Tensor], Tensor]  # (all outputs, all targets) -> a number
+# Inputs as they are stored -> inputs as the module takes them. With a generator: for training, augmented at random.
+Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
+Save = Callable[[nn.Module, Path], None]
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(1) == targets).double().mean()
+
+
+class Subsets(Sequence[Data]):
+    """One data set dealt out to clients. A client's data are gathered when asked for: nothing is kept twice."""
+
+    def __init__(self, data: Data, parts: Sequence[Tensor]) -> None:
+        self.data, self.parts = data, parts
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, client):  # type: ignore[no-untyped-def, override]
+        return [tensor[self.parts[client]] for tensor in self.data]
+
+
+@dataclass
+class Task:
+    """Bring your own: a module (or a function that makes one), one tuple of tensors per client, a loss.
+
+    `clients[i]` is (inputs, targets), or (input, input, ..., targets) for modules with several arguments. `loss` takes
+    (outputs, targets) and returns one value per example or their mean. `test` is shaped like a client's data, and
+    `metrics` are functions of all its outputs and targets, reported beside the loss. `transform` prepares inputs on the
+    device where they are used, and augments them when it is given a generator. `save` writes a trained module where a
+    state dict would be too much, e.g. an adapter without its frozen base.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    clients: Sequence[Data]
+    loss: Loss = cross_entropy
+    test: Data | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: {"accuracy": accuracy})
+    transform: Transform | None = None
+    save: Save | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.clients, Subsets):
+            self.sizes = [len(part) for part in self.clients.parts]
+        else:
+            self.sizes = [_length(data, f"client {client}") for client, data in enumerate(self.clients)]
+        for client, size in enumerate(self.sizes):
+            if not size:
+                raise ValueError(f"client {client} has no examples")
+        if self.test is not None and not _length(self.test, "test"):
+            raise ValueError("the test data have no examples")
+
+    def module(self, seed: int = 0) -> nn.Module:
+        """A fresh module. One made by a function is initialised from the seed; a given one is copied as it is."""
+        if isinstance(self.model, nn.Module):
+            return copy.deepcopy(self.model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(mix(seed, INIT) >> 1)
+            return self.model()
+
+    def prepare(self, inputs: list[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
+        return self.transform(inputs, generator) if self.transform else inputs
+
+    @torch.no_grad()
+    def evaluate(self, module: nn.Module, chunk: int = 1000) -> dict[str, float]:
+        """Loss and metrics on the test data; empty without test data."""
+        if self.test is None:
+            return {}
+        module.eval()
+        device = next(module.parameters()).device
+        outputs: list[Tensor] = []
+        losses: list[Tensor] = []
+        for parts in zip(*(tensor.split(chunk) for tensor in self.test), strict=True):
+            *inputs, targets = (part.to(device) for part in parts)
+            outputs.append(module(*self.prepare(inputs)))
+            losses.append(self.loss(outputs[-1], targets).double().mean() * len(targets))
+        targets = self.test[-1].to(device)
+        measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in self.metrics.items()}
+        return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
+
+
+def _length(data: Data, who: str) -> int:
+    lengths = {len(tensor) for tensor in data}
+    if len(data) < 2 or len(lengths) != 1:
+        raise ValueError(f"{who}: expected (inputs, ..., targets), all of one length")
+    return lengths.pop()

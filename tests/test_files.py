@@ -1,0 +1,97 @@
+"""Bring your own data: folders, torch data sets, Hugging Face data sets."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from conftest import TinyNet, make_task, write_files
+from fadas import Delays, FedBuff, LocalSGD, Mild, plan, simulate
+from fadas.tasks.files import files, from_datasets, from_huggingface
+from test_cli import fadas
+
+
+def test_a_folder_with_a_file_per_client(tmp_path):
+    write_files(tmp_path / "f")
+    task = files(str(tmp_path / "f"), "conftest:TinyNet", 7)
+    assert task.sizes == make_task(7).sizes
+    assert torch.equal(task.clients[1][0], make_task(7).clients[1][0])
+    assert isinstance(task.module(), TinyNet)
+    with pytest.raises(ValueError, match="7 clients, not 5"):
+        files(str(tmp_path / "f"), "conftest:TinyNet", 5)
+    with pytest.raises(ValueError, match="cannot import model"):
+        files(str(tmp_path / "f"), "conftest:NoNet", 7)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"x": np.zeros((3, 2))}, "has no array 'y'"),
+        ({"x": np.zeros((3, 2)), "y": np.array([{}, {}, {}])}, "cannot be read"),
+        (b"not a zip", "cannot be read"),
+    ],
+)
+def test_bad_files(tmp_path, content, message):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content) if isinstance(content, bytes) else np.savez(path, **content)
+    with pytest.raises(ValueError, match=message):
+        files(str(tmp_path), "conftest:TinyNet", 1)
+
+
+def test_from_the_command_line(tmp_path, monkeypatch):
+    write_files(tmp_path / "f")
+    (tmp_path / "mine.toml").write_text(
+        f"""
+[task]
+name = "files"
+path = "{tmp_path / "f"}"
+model = "conftest:TinyNet"
+clients = 7
+[schedule]
+concurrency = 4
+buffer = 2
+[run]
+steps = 5
+[algorithms.fadas]
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(__file__).rpartition("/")[0])
+    assert "accuracy" in fadas("run", tmp_path / "mine.toml", "--out", tmp_path / "o").stdout
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, i):
+        return torch.full((6,), float(i)), i % 3
+
+
+def learns(task):
+    p = plan(FedBuff().schedule(2, 1), len(task.clients), Delays(Mild()), steps=4)
+    records = list(simulate(p, task, FedBuff(), LocalSGD(lr=0.01, batch_size=4)))
+    assert len(records) == 4
+    return records
+
+
+def test_torch_datasets():
+    task = from_datasets(TinyNet, [Squares(), TensorDataset(*make_task().clients[1]), Squares()], test=Squares())
+    assert task.sizes == [9, 17, 9]
+    assert task.clients[0][1].dtype == torch.int64
+    assert "accuracy" in learns(task)[-1].metrics
+
+
+def test_huggingface_dataset_with_a_column_that_names_the_client():
+    datasets = pytest.importorskip("datasets")
+    rng = np.random.default_rng(0)
+    table = {
+        "features": rng.normal(size=(40, 6)).astype("float32").tolist(),
+        "grade": rng.integers(0, 3, 40).tolist(),
+        "hospital": [["north", "south", "east"][i % 3] for i in range(40)],
+    }
+    dataset = datasets.Dataset.from_dict(table)
+    task = from_huggingface(TinyNet, dataset, client="hospital", inputs=["features"], target="grade", test=dataset)
+    assert task.sizes == [14, 13, 13]
+    assert torch.allclose(task.clients[1][0][0], torch.tensor(table["features"][1]))
+    assert task.clients[2][1].tolist() == table["grade"][2::3]
+    learns(task)

