@@ -66,9 +66,11 @@ def test_ca2fl_over_three_steps():
     assert play((0, [2.0]), (2, [4.0])) == 3.0 + ((2 - 4) + (4 - 0)) / 2  # then h = (2 + 8 + 4) / 4 = 3.5
     assert slots["h"].item() == pytest.approx(3.5)
     # client 1 reports twice: both compared to h_1 = 8, the later one remembered
-    assert play((1, [6.0]), (1, [10.0])) == 3.5 + ((6 - 8) + (10 - 8)) / 2  # then h = (2 + 10 + 4) / 4 = 4
-    assert slots["h"].item() == pytest.approx(4.0)
-    assert slots["h.1"].item() == 10.0
+    before = slots["h"]
+    assert play((1, [6.0]), (1, [12.0])) == 3.5 + ((6 - 8) + (12 - 8)) / 2  # then h = (2 + 12 + 4) / 4 = 4.5
+    assert slots["h"].item() == pytest.approx(4.5)
+    assert before.item() == pytest.approx(3.5), "the old mean was written to"
+    assert slots["h.1"].item() == 12.0
 
 
 def test_delay_adaptive_forms():
@@ -88,7 +90,10 @@ def test_fedasync_step_sizes():
     assert hinge([6]) == pytest.approx(0.6 / 21)
     polynomial = Polynomial(0.6, a=0.5)
     assert polynomial([0]) == 0.6
-    assert polynomial([3]) == pytest.approx(0.3)
+    assert polynomial([0, 3, 1]) == pytest.approx(0.3)
+    assert hinge([0, 6]) == pytest.approx(0.6 / 21)
+    assert FedAsync(staleness="hinge").step_size == Hinge(0.6, 10.0, 4)
+    assert FedAsync().step_size == Polynomial(0.6, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The command line as a user types it: a process, its output, its exit code."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -164,14 +165,27 @@ def test_tensorboard(tmp_path):
             "cannot read the delay table no.csv",
         ),
         (["run", DEMO, "--executor", "magic"], "unknown executor 'magic'"),
-        (["run", DEMO, "--device", "abacus"], "executor:"),
-        (["run", DEMO, "--device", "cuda:77"], "executor:"),
+        (["run", DEMO, "--device", "abacus"], "executor.device: 'abacus' cannot be used"),
+        (["run", DEMO, "--device", "cuda:77"], "executor.device"),
+        (["run", DEMO, "--device", "meta"], "executor.device"),
+        (["run", DEMO, "--set", "local.lr=1e308"], "cannot be trained"),
+        (["run", DEMO, "--only", ","], "unknown algorithm ''"),
+        (["run", DEMO, "--sed", "1"], "No such option: --sed"),
+        (["run", DEMO, "--set", "task.validation=1e-9"], "leaves nothing on one side"),
+        (["run", DEMO, "--set", "delays={name='pareto', shape=0.001}"], "algorithms.fadas"),
+        (["run", DEMO, "--set", "delays={name='uniform', low=1e308, high=1.7e308}"], "positive and finite"),
+        (["run", DEMO, "--set", "task.name=os:environ"], "not something that makes one"),
+        (["run", DEMO, "--set", "task.name=builtins:int"], "cannot be used here"),
+        (["run", DEMO, "--out", "/dev/null/x"], "/dev/null"),
+        (["sweep", DEMO, "--validation", "0"], "between 0 and 1"),
+        (["run", DEMO, "--profile", "smoky"], "unknown profile 'smoky'"),
         (["run", DEMO, "--seed", "-1"], "seeds must be"),
         (["run", DEMO, "--set", "delays.deadline=0.5"], "no update arrived"),
         (["plan", DEMO, "--set", "run.time=0.1"], "time limit"),
         (["report", "nowhere"], "no finished runs in nowhere"),
         (["bench", "toast"], "unknown benchmark 'toast'"),
         (["sweep", DEMO, "--validation", "7"], "held-out share"),
+        (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
@@ -184,5 +198,42 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
 
 
 def test_usage_errors_exit_with_2(tmp_path):
-    for arguments in (["run"], ["run", DEMO, "--sed", "1"], ["fly"], ["sweep", DEMO, "-j", "0"]):
-        assert "Traceback" not in fadas(*arguments, code=2).stderr
+    for arguments in (["run"], ["fly"], ["sweep", DEMO, "-j", "0"], ["run", DEMO, "--seed", "abc"]):
+        assert len(fadas(*arguments, code=2).stderr.splitlines()) == 1
+
+
+def test_interrupted_runs_leave_what_they_had_and_start_again(tmp_path):
+    command = [FADAS, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1].strip().splitlines()[-1] == "fadas: interrupted"
+    assert process.returncode == 130
+    assert lines(metrics)
+    assert not (tmp_path / "o" / "fadas-3" / "summary.json").exists()
+    assert "no finished runs" in fadas("report", tmp_path / "o", code=2).stderr
+    fadas("run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
+    assert len(lines(metrics)) == 500
+
+
+def test_set_counts_for_every_algorithm(tmp_path):
+    fadas("run", DEMO, "--only", "fedavg", *SMALL, "--set", "local.lr=0.07", "--out", tmp_path, "--no-report")
+    assert "lr = 0.07" in (tmp_path / "fedavg-7" / "config.toml").read_text()
+
+
+def test_code_in_the_current_folder_and_paths_in_the_file(tmp_path):
+    (tmp_path / "mine.py").write_text("from fadas import FedBuff\ndef slow(eta: float): return FedBuff(eta)\n")
+    (tmp_path / "d.csv").write_text("client,low,high\n" + "".join(f"{c},1,2\n" for c in range(50)))
+    text = Path(DEMO).read_text().replace('name = "large"', 'name = "table"\npath = "d.csv"')
+    text = text.replace("[algorithms.fadas]\neta = 0.003", "[algorithms.fadas]\npreset = 'mine:slow'\neta = 0.5")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "x.toml").write_text(text)
+    fadas("run", "x.toml", "--only", "fadas", *SMALL, cwd=tmp_path, code=0)
+    again = ["run", tmp_path / "x.toml", "--only", "fedbuff", *SMALL, "--out", tmp_path / "o"]
+    fadas(*again, cwd=tmp_path / "sub")
+    (tmp_path / "d.csv").write_text("client,low,high\n" + "".join(f"{c},1,3\n" for c in range(50)))
+    assert "other settings" in fadas(*again, cwd=tmp_path / "sub", code=2).stderr
+    saved = tmp_path / "o" / "fedbuff-7" / "config.toml"
+    assert "is not what it was" in fadas("run", saved, "--out", tmp_path / "p", code=2).stderr

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import make_task
-from fadas.client import BatchTrainer, LocalSGD, lessons, train
+from fadas.client import BatchTrainer, LocalSGD, check, lessons, train
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model
 from fadas.task import cross_entropy
@@ -83,7 +83,7 @@ def test_batched_agrees_with_plain(kind):
     plain = [train(flat, task, LOCAL, 5, j, versions[j.version]) for j in jobs]
     trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
     groups = trainer.groups([(j, versions[j.version]) for j in jobs])
-    assert len(groups) == (1 if kind in ("plain", "two inputs") else 4)
+    assert len(groups) == (1 if kind == "plain" else 4)
     batch = {update.job: update for group in groups for update in trainer.train(group)}
     assert batch.keys() == set(jobs)
     for job, expected in zip(jobs, plain, strict=True):
@@ -93,6 +93,62 @@ def test_batched_agrees_with_plain(kind):
         torch.testing.assert_close(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(update.buffers, expected.buffers, rtol=1e-4, atol=1e-6)
         assert update.metrics["loss"] == pytest.approx(expected.metrics["loss"], rel=1e-4)
+
+
+class Centred(nn.Module):
+    """Examples see each other, without a norm layer that would tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+def column_loss(outputs, targets):
+    return (outputs - torch.eye(3)[targets]) ** 2  # one value per example and output
+
+
+@pytest.mark.parametrize(("model", "loss", "pads"), [(Centred, cross_entropy, False), (None, column_loss, True)])
+def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
+    task = make_task(clients=8)
+    task.model, task.loss = model or task.model, loss
+    jobs = [Job(c, c, 0) for c in range(8)]
+    flat = FlatModule(task.module())
+    start = flat.read()
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    groups = trainer.groups([(job, start) for job in jobs])
+    assert (len(groups) == 1) is pads
+    for group in groups:
+        for update in trainer.train(group):
+            plain = train(flat, task, LOCAL, 5, update.job, start)
+            torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
+
+
+def test_what_vmap_cannot_take_shows_at_once():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return F.dropout(self.layer(x), 0.5)
+
+    task = make_task()
+    task.model = Functional
+    with pytest.raises((RuntimeError, ValueError)):
+        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0)
+
+
+def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
+    task = make_task(batchnorm=True, sizes=(8, 11))
+    flat = FlatModule(task.module())
+    with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
+        check(flat, task, LOCAL)
+    check(flat, task, LocalSGD(batch_size=4))
+    plain = make_task(sizes=(8, 11))
+    check(FlatModule(plain.module()), plain, LOCAL)
 
 
 def test_dropout_is_seeded_per_job_and_refused_in_a_batch():

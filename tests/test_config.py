@@ -114,6 +114,9 @@ refill = "update"
     assert resolved(tmp_path, text, "whole").algorithm == Algorithm(
         optimizer=AMSGrad(bias_correction=True), step_size=DelayAdaptive(0.1, 3, "capped"), refill="update"
     )
+    assert resolved(tmp_path, text, "mine").tables["algorithms"]["mine"]["optimizer"] == {
+        "name": "amsgrad", "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "bias_correction": False
+    }  # fmt: skip
     for label in ("mine", "other", "whole"):
         config = resolved(tmp_path, text, label)
         assert resolved(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
@@ -136,7 +139,9 @@ def test_outside_code(tmp_path):
 MISTAKES = [
     ("", ["runn.steps=3"], "unknown section 'runn'; did you mean 'run'?"),
     ("", ["run.stepz=3"], "unknown key 'run.stepz'; did you mean 'run.steps'?"),
-    ("", ["local.learning_rate=1"], "unknown key 'local.learning_rate'"),
+    ("", ["local.momentum=1"], "unknown key 'local.momentum'; known: local.batch_size"),
+    ("eta = 0.5\nstep_size = { name = 'constant', eta = 0.1 }\n", [], "algorithms.fadas.eta has no effect"),
+    ("beta1 = 0.5\noptimizer = 'sgd'\n", [], "algorithms.fadas.beta1 has no effect"),
     ("etta = 1\n", [], "unknown key 'algorithms.fadas.etta'; did you mean 'algorithms.fadas.eta'?"),
     ("", ["run.steps=ten"], "run.steps must be a whole number, not 'ten'"),
     ("", ["run.steps=1.5"], "run.steps must be a whole number"),

@@ -30,8 +30,7 @@ def test_the_commented_experiment_is_valid(tmp_path):
     (text,) = blocks("docs/experiments.md", "toml")
     path = tmp_path / "shown.toml"
     path.write_text(text)
-    overrides = ["executor.name=batched"]  # the file shows an option of it
-    tables = load(path, overrides)
+    tables = load(path)
     assert [resolve(tables, label, 1).label for label in select(tables)] == ["fadas-da", "mine"]
     assert tomllib.loads(text)["run"]["seeds"] == [1, 2]
 

@@ -7,7 +7,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 from conftest import TinyNet, make_task, write_files
 from fadas import Delays, FedBuff, LocalSGD, Mild, plan, simulate
-from fadas.tasks.files import files, from_datasets, from_huggingface
+from fadas.task import Task
+from fadas.tasks.files import files, from_huggingface
 from test_cli import fadas
 
 
@@ -75,7 +76,7 @@ def learns(task):
 
 
 def test_torch_datasets():
-    task = from_datasets(TinyNet, [Squares(), TensorDataset(*make_task().clients[1]), Squares()], test=Squares())
+    task = Task(TinyNet, [Squares(), TensorDataset(*make_task().clients[1]), Squares()], test=Squares())
     assert task.sizes == [9, 17, 9]
     assert task.clients[0][1].dtype == torch.int64
     assert "accuracy" in learns(task)[-1].metrics

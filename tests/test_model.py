@@ -59,3 +59,29 @@ def test_refused_modules():
         FlatModule(nn.ReLU())
     with pytest.raises(ValueError, match="several dtypes"):
         FlatModule(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()))
+
+
+class Rebinding(nn.Module):
+    """A scalar parameter, and a buffer that every forward pass replaces by a new tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("seen", torch.tensor(0.0))
+
+    def forward(self, x):
+        self.seen = self.seen + 1
+        return x * self.scale
+
+
+def test_scalars_and_rebound_buffers():
+    flat = FlatModule(Rebinding())
+    start = flat.read()
+    assert (start.params.tolist(), start.buffers.tolist()) == ([2.0], [0.0])
+    flat.module(torch.ones(1))
+    flat.module(torch.ones(1))
+    assert flat.read().buffers.tolist() == [2.0]
+    flat.load(start)
+    flat.module(torch.ones(1))
+    assert flat.read().buffers.tolist() == [1.0], "a job must not see what another left behind"
+    assert flat.state_dict(start)["seen"] == 0

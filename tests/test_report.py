@@ -1,22 +1,25 @@
+import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fadas.report.compare import cells, compare, header
+from fadas.report.figures import figures, on_common_axis
 from fadas.report.html import page
 from fadas.runs import Run, summarise
 from test_runs import line
 
 
-def run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,)):
+def run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,), **config):
     """points: (time, updates, accuracy or None)."""
     records = []
     for k, (time, updates, accuracy) in enumerate(points):
         record = {**line(k + 1, accuracy, taus), "time": time, "updates": updates, "eta": etas[k % len(etas)]}
         records.append(record)
     summary = {"experiment": "<b>x</b>", "algorithm": label, "seed": seed, **summarise(records, target)}
-    return Run(Path(label), {"task": {"clients": 3}}, records, summary)
+    return Run(Path(f"{label}-{seed}"), {"task": {"clients": 3}, **config}, records, summary)
 
 
 FAST = run("fast", [(10, 5, 0.5), (20, 10, 0.7), (30, 15, 0.8)], etas=(0.1, 0.01))
@@ -32,7 +35,7 @@ def test_comparison():
     assert (fast.tau_max, slow.tau_max) == (3, 0)
     text = cells(table)
     assert text[0][:4] == ["fast", "80.0%", "70.0%", "20.0"]
-    assert text[1][:4] == ["slow", "none yet", "65.0%", "200.0"]
+    assert text[1][:4] == ["slow", "-", "65.0%", "200.0"]
     assert "60%" in " ".join(header(table))
 
 
@@ -46,7 +49,8 @@ def test_seeds_are_averaged():
     assert cells(table)[0][2] == "60.0% ± 10.0"
     never = run("slow", [(1, 1, 0.1), (300, 15, 0.2)], seed=1)
     assert compare([SLOW, never]).rows[0].time_to_target is None
-    assert cells(compare([SLOW, never]))[0][3] == "never"
+    assert cells(compare([SLOW, never]))[0][3] == "1 of 2"
+    assert cells(compare([never]))[0][3] == "never"
 
 
 def test_page_is_self_contained_and_has_every_figure():
@@ -68,4 +72,39 @@ def test_figures_that_cannot_be_filled_are_left_out():
     assert '<figure id="delays">' not in html
     blind = page([run("blind", [(10, 5, None), (20, 10, None)], target=None)])
     assert '<figure id="time">' not in blind
-    assert "none yet" in blind
+    assert "<td>-</td>" in blind
+
+
+def test_runs_with_other_settings_are_not_taken_for_seeds():
+    other = run("fast", [(10, 5, 0.1), (20, 10, 0.1), (30, 15, 0.1)], seed=1, local={"lr": 9})
+    assert [row.algorithm for row in compare([FAST, other, SLOW]).rows] == ["fast (fast-0)", "fast (fast-1)", "slow"]
+
+
+def test_curves_of_seeds_are_averaged_at_equal_time():
+    early = np.array([(10, 0.1), (30, 0.9)])
+    late = np.array([(20, 0.3), (200, 0.5)])
+    x, values = on_common_axis([early, late])
+    assert x.tolist() == [20, 30]
+    assert values.tolist() == [[0.1, 0.9], [0.3, 0.3]]
+
+
+def drawn(*runs):
+    return {d.name: list(d.figure.axes) for d in figures(runs)}
+
+
+def test_figures_show_the_data():
+    axes = drawn(FAST, SLOW)
+    time, updates, delays, eta, timeline = (axes[n][0] for n in ("time", "updates", "delays", "eta", "timeline"))
+    assert time.lines[0].get_xydata().tolist() == [[10, 0.5], [20, 0.7], [30, 0.8]]
+    assert updates.lines[1].get_xydata().tolist() == [[5, 0.3], [10, 0.65]]
+    counted = [patch.get_height() for patch in delays.patches]
+    assert (counted[0], counted[3], sum(counted)) == (3, 3, 6)
+    assert eta.lines[0].get_xydata().tolist() == [[10, 0.1], [20, 0.01], [30, 0.1]]
+    # three steps with delays 0 and 3: versions 0, -3, 1, -2, 2, -1
+    assert timeline.collections[0].get_array().tolist() == [0, -3, 1, -2, 2, -1]
+
+
+def test_label_figure():
+    shown = dataclasses.replace(FAST, counts=[[3, 0], [1, 2], [0, 9]])
+    (axes, _) = drawn(shown)["labels"]
+    assert "3 clients; examples 3 to 9, median 3; labels 1 to 2, median 1" in axes.get_title()

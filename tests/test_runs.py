@@ -3,7 +3,7 @@ import json
 import pytest
 
 from fadas.build import ConfigError
-from fadas.runs import Writer, check, find, read, summarise, to_json
+from fadas.runs import Writer, check, find, read, summarise, to_json, unfinished
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
 
@@ -49,16 +49,21 @@ def test_check(tmp_path):
     folder = tmp_path / "a-0"
     assert check(folder, TABLES) is False
     write(folder, [line(1)], finish=False)
-    with pytest.raises(ConfigError, match="did not finish"):
-        check(folder, TABLES)
-    assert check(folder, TABLES, overwrite=True) is False
+    assert check(folder, TABLES) is False, "an unfinished run is started again"
+    assert unfinished(tmp_path) == ["a-0"]
     write(folder, [line(1)])
     assert check(folder, TABLES) is True
-    assert (
-        check(folder, {**TABLES, "executor": {"name": "batched"}, "run": {"seeds": [0], "tensorboard": True}}) is True
-    )
+    assert check(folder, TABLES, overwrite=True) is False
+    with pytest.raises(ConfigError, match="written meanwhile"):
+        Writer(folder, TABLES)
+    same = {**TABLES, "executor": {"name": "batched"}, "run": {"seeds": [0], "tensorboard": True}}
+    assert check(folder, same) is True
     with pytest.raises(ConfigError, match="other settings"):
         check(folder, {**TABLES, "local": {"lr": 0.1}})
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not a run"):
+        Writer(folder, TABLES, overwrite=True)
+    assert (folder / "thesis.txt").exists()
     foreign = tmp_path / "photos"
     foreign.mkdir()
     (foreign / "cat.jpg").write_text("")
@@ -79,22 +84,46 @@ def test_summary():
     assert "target" not in summarise(lines)
 
 
+GOOD = line(1, 0.5)
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [
         ("summary.json", "{"),
         ("summary.json", "[]"),
+        ("summary.json", '{"algorithm": "a"}'),
         ("metrics.jsonl", ""),
         ("metrics.jsonl", "not json\n"),
         ("metrics.jsonl", "3\n"),
+        ("metrics.jsonl", to_json(line(7, 0.5))),
+        *(
+            ("metrics.jsonl", to_json({k: v for k, v in GOOD.items() if k != key}))
+            for key in ("time", "jobs", "metrics")
+        ),
+        ("metrics.jsonl", to_json({**GOOD, "metrics": {"accuracy": "high"}})),
+        ("metrics.jsonl", to_json({**GOOD, "jobs": [{"client": 1}]})),
+        ("metrics.jsonl", to_json({**GOOD, "eta": None})),
+        ("partition.json", '{"counts": [["x"]]}'),
+        ("partition.json", "[]"),
         ("config.toml", "= 3"),
+        ("config.toml", "task = 3"),
     ],
 )
 def test_damaged_folders(tmp_path, file, text):
-    write(tmp_path / "a-0", [line(1, 0.5)])
+    write(tmp_path / "a-0", [GOOD])
+    find(tmp_path)
     (tmp_path / "a-0" / file).write_text(text)
     with pytest.raises(ConfigError, match="damaged"):
         find(tmp_path)
+
+
+def test_foreign_files_are_passed_over(tmp_path):
+    write(tmp_path / "a-0", [GOOD])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "summary.json").write_text("[]")
+    (tmp_path / "summary.json").write_text("[]")
+    assert len(find(tmp_path)) == 1
 
 
 def test_nothing_there(tmp_path):

@@ -1,7 +1,6 @@
 """The simulator against a live server, against a naive implementation of the paper, and against itself."""
 
 import copy
-import gc
 import weakref
 
 import pytest
@@ -13,7 +12,7 @@ import fadas
 from conftest import make_task
 from fadas.algorithms import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
 from fadas.client import LocalSGD, lessons, train
-from fadas.delays import Delays, Large, Uniform
+from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
 from fadas.ledger import Schedule
 from fadas.model import FlatModule
@@ -141,19 +140,24 @@ def test_the_order_of_execution_does_not_matter(batchnorm):
     assert [r.metrics for r in records] == [r.metrics for r in other_records]
 
 
+@pytest.mark.parametrize("delays", DELAYS)
 @pytest.mark.parametrize("name", EXECUTORS)
-@pytest.mark.parametrize("batchnorm", [False, True])
-def test_every_executor_agrees_with_inline(name, batchnorm):
-    # SGD on the server: an adaptive step divides by near-zero second moments and would magnify rounding
-    task = make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 8))
-    p = make_plan(FedBuff(), task)
-    records, model = run(p, task, FedBuff())
-    others, other = run(p, task, FedBuff(), executor=name)
-    torch.testing.assert_close(other.params, model.params, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(other.buffers, model.buffers, rtol=1e-3, atol=1e-5)
-    assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
-    again = run(p, task, FedBuff(), executor=name)[1]
-    assert torch.equal(again.params, other.params), "an executor must repeat itself exactly"
+def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, delays, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("client,low,high\n" + "".join(f"{c},1,{c + 2}\n" for c in range(8)))
+    model = DELAYS[delays](path=str(table)) if delays == "table" else DELAYS[delays]()
+    for batchnorm in (False, True):
+        task = make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 8))
+        for make in ALGORITHMS.values():
+            algorithm = make()
+            p = plan(algorithm.schedule(5, 3), 8, Delays(model, dropout=0.1), steps=4, seed=3)
+            records, one = run(p, task, algorithm)
+            others, two = run(p, task, algorithm, executor=name)
+            torch.testing.assert_close(two.params, one.params, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(two.buffers, one.buffers, rtol=1e-3, atol=1e-5)
+            assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
+    again = run(p, task, algorithm, executor=name)[1]
+    assert torch.equal(again.params, two.params), "an executor must repeat itself exactly"
 
 
 def test_batched_looks_ahead(task):
@@ -174,6 +178,7 @@ def test_batched_looks_ahead(task):
 def test_records(task):
     p = make_plan(FADAS(), task, steps=7)
     records, _ = run(p, task, FADAS(), eval_every=3)
+    start = FlatModule(task.module(p.seed)).read()
     assert [r.step for r in records] == list(range(1, 8))
     assert [r.metrics is not None for r in records] == [False, False, True, False, False, True, True]
     assert [r.updates for r in records] == [3 * k for k in range(1, 8)]
@@ -183,8 +188,38 @@ def test_records(task):
     assert {"accuracy", "loss"} == set(last.metrics)
     assert last.dropped == p.statistics()["dropped"]
     job = last.jobs[0]
-    assert (job.start, job.end) == (p.start[job.id], p.end[job.id])
     assert last.as_dict()["jobs"][0]["client"] == job.client
+    assert (job.start, job.end) == (p.start[job.id], p.end[job.id])
+    # the train loss of a step is the mean over its own jobs; jobs of the first step start from the initial model
+    flat = FlatModule(task.module(p.seed))
+    first = [train(flat, task, LOCAL, p.seed, p.job(j.id), start) for j in records[0].jobs]
+    assert records[0].train_loss == pytest.approx(sum(u.metrics["loss"] for u in first) / 3)
+    assert records[1].train_loss != records[0].train_loss
+
+
+def test_evaluation_sees_the_model_that_the_step_made(task):
+    p = make_plan(FADAS(), task, steps=3)
+    simulation = simulate(p, task, FADAS(eta=0.5), LOCAL)
+    for record in simulation:
+        module = task.module()
+        module.load_state_dict(simulation.state_dict())
+        assert record.metrics == task.evaluate(module)
+
+
+def test_jobs_that_reach_no_step_are_not_trained_and_time_limits_simulate(task):
+    p = plan(Schedule(6, 4), 8, Delays(Large(), dropout=0.2), time=20.0, seed=2)
+    trained = []
+
+    class Counting(Inline):
+        def submit(self, job, start):
+            trained.append(job.id)
+            super().submit(job, start)
+
+    records, _ = run(p, task, FADAS(), executor=Counting(task, LOCAL, p.seed))
+    assert sorted(trained) == sorted(p.arrivals.ravel().tolist())
+    assert len(trained) < len(p.client)
+    assert records[-1].updates == p.statistics()["updates"] == 4 * p.steps
+    assert records[-1].dropped == p.statistics()["dropped"] > 0
 
 
 def test_training_learns_and_stops_at_the_target(task):
@@ -213,7 +248,6 @@ def test_a_version_is_freed_with_the_last_job_that_started_from_it():
     seen: list[weakref.ref] = []
     for _ in simulation:
         seen.append(weakref.ref(simulation.server.model.params))
-        gc.collect()
         alive = sum(ref() is not None for ref in seen)
         in_flight = {job.version for job in simulation.server.ledger.running.values()}
         assert alive <= len(in_flight | {simulation.server.state.version})

@@ -13,7 +13,7 @@ from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial, StepSize
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What the server does with M updates, and the schedule that the method is defined with.
+    """Any composition: combine rule, optimizer and step size, with the schedule that goes with them.
 
     `buffer` is the method's own M where it has one (FedAsync: 1); with `refill = "round"` M is the concurrency.
     """
@@ -68,11 +68,15 @@ def FedBuff(eta: float = 1.0, staleness_weights: bool = False) -> Algorithm:
 def FedAsync(
     alpha: float = 0.6,
     staleness: Literal["constant", "hinge", "polynomial"] = "polynomial",
-    a: float = 0.5,
+    a: float | None = None,
     b: float = 4,
 ) -> Algorithm:
     """Mixes each client's model into the global one as it arrives, with weight alpha * s(tau)."""
-    sizes = {"constant": Constant(alpha), "hinge": Hinge(alpha, a, b), "polynomial": Polynomial(alpha, a)}
+    sizes = {
+        "constant": Constant(alpha),
+        "hinge": Hinge(alpha, 10.0 if a is None else a, b),
+        "polynomial": Polynomial(alpha, 0.5 if a is None else a),
+    }
     if staleness not in sizes:
         raise ValueError(f"staleness must be one of {', '.join(sizes)}, not {staleness!r}")
     return Algorithm(Mixing(), SGD(), sizes[staleness], refill="update", buffer=1)

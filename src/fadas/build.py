@@ -23,7 +23,9 @@ class ConfigError(ValueError):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    prefix = name.rpartition(".")[0]
+    short = {other.rpartition(".")[2]: other for other in names if other.rpartition(".")[0] == prefix}
+    near = [short[s] for s in difflib.get_close_matches(name.rpartition(".")[2], short, n=1)]
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}" if names else "none is allowed here"
     return ConfigError(f"unknown {kind} {name!r}; {hint}")
 
@@ -38,29 +40,53 @@ def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
     if not colon:
         raise unknown(kind, name, registry)
     try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"cannot import {kind} {name!r}: {error}") from None
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # importing runs the user's code, which may fail in any way
+        raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}") from None
+    if not callable(found):
+        raise ConfigError(f"{kind} {name!r} is a {type(found).__name__}, not something that makes one")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def parameters_of(factory: Callable[..., Any], where: str) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+    """A factory's parameters and their type hints."""
+    function = factory.func if isinstance(factory, partial) else factory
+    try:
+        hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+        return dict(inspect.signature(factory).parameters), hints
+    except Exception as error:  # built-in and wrongly annotated callables have none
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ConfigError(f"{where}: {name} cannot be used here: {_first_line(error)}") from None
+
+
+def defaults(factory: Callable[..., Any], where: str) -> dict[str, Any]:
+    """The factory's default arguments."""
+    parameters, _ = parameters_of(factory, where)
+    return {name: p.default for name, p in parameters.items() if p.default is not p.empty}
 
 
 def arguments(
     factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}, later: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`."""
-    function = factory.func if isinstance(factory, partial) else factory
-    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    parameters = {name: p for name, p in inspect.signature(factory).parameters.items() if name not in later}
+    parameters, hints = parameters_of(factory, where)
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    named = {name: p for name, p in named.items() if name not in later}
     for key in table:
-        if key not in parameters and not open_ended:
-            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in parameters])
+        if key not in named and not open_ended:
+            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in named])
     values = dict(table)
-    for name, parameter in parameters.items():
+    for name, parameter in named.items():
         if name in table:
             values[name] = convert(table[name], hints.get(name, Any), f"{where}.{name}", parts)
         elif parameter.default is not parameter.empty:
             values[name] = parameter.default
-        elif parameter.kind is not parameter.VAR_KEYWORD:
+        else:
             raise ConfigError(f"{where}.{name} is missing")
     return values
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 from fadas.ledger import Job
@@ -76,6 +77,26 @@ def lessons(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tu
     return [torch.cat(copies) if len(copies) > 1 else copies[0] for copies in map(list, zip(*columns))], steps
 
 
+def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
+    """Refuse, before anything is trained, a module whose BatchNorm cannot take the batch of one that a client has."""
+    alone = next(
+        (c for c, size in enumerate(task.sizes) if 1 in (size, size % local.batch_size, local.batch_size)), None
+    )
+    if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
+        return
+    before = flat.read()
+    *inputs, _ = (tensor[:1].to(flat.device) for tensor in task.clients[alone])
+    flat.module.train()
+    try:
+        with torch.no_grad():
+            flat.module(*task.prepare(inputs))
+    except ValueError:
+        hint = f"batch_size ({local.batch_size}) leaves client {alone} with a batch of one example"
+        raise ValueError(f"{hint}, which the module's BatchNorm cannot take; choose another") from None
+    finally:
+        flat.load(before)
+
+
 def train(flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model) -> Update:
     """One job: local SGD from `start` on the client's data."""
     data, steps = lessons(task, local, seed, job, flat.device)
@@ -94,37 +115,40 @@ def train(flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, st
                 flat.params.add_(flat.grads, alpha=-local.lr)
             losses.append(value.detach())
     metrics = {"loss": float(torch.stack(losses).mean())}
-    examples = task.sizes[job.client]
-    return Update(job, flat.params - start.params, flat.buffers.clone(), start.params, examples, metrics)
+    trained = flat.read()
+    return Update(
+        job, trained.params.sub_(start.params), trained.buffers, start.params, task.sizes[job.client], metrics
+    )
 
 
 class BatchTrainer:
     """Many jobs at once: `vmap` over stacked parameters, buffers and data, whatever version each job starts from.
 
     Batches of unequal size are padded and the padding is masked out of the loss. That is not possible when examples
-    see each other (BatchNorm) or when the loss is a mean already: then only jobs with equally many examples share a
-    call (`groups`).
+    see each other (BatchNorm), when the module has buffers, or when the loss is a mean already: then only jobs with
+    equally many examples share a call (`groups`).
     """
 
     def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
         if any(isinstance(m, _DropoutNd) and m.p > 0 for m in flat.module.modules()):
             raise ValueError("dropout draws differ when jobs share a batch; use the inline executor for this module")
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
-        self._mixes_examples = any(isinstance(m, _NormBase) for m in flat.module.modules())
-        self._pads: bool | None = None  # unknown until the loss was seen
         self._gradients = vmap(grad_and_value(self._value), randomness="error")
+        self._pads = self._may_pad()
+        self.train([(Job(0, 0, 0), flat.read())])  # a module that vmap cannot take shows here, not within a run
 
     def _value(
         self, params: dict[str, Tensor], buffers: dict[str, Tensor], inputs: list[Tensor], targets: Tensor, mask: Tensor
     ) -> Tensor:
         outputs = functional_call(self.flat.module, (params, buffers), tuple(inputs))
         losses = self.task.loss(outputs, targets)
-        return losses.mean() if losses.dim() == 0 or not self._pads else (losses * mask).sum() / mask.sum()
+        if not self._pads:
+            return losses.mean()
+        per_example = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+        return (per_example * mask).sum() / mask.sum()
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """The jobs that may train in one call."""
-        if self._pads is None:
-            self._pads = not self._mixes_examples and self._per_example()
         if self._pads:
             return [list(work)]
         by_size: dict[int, list[Work]] = {}
@@ -132,12 +156,20 @@ class BatchTrainer:
             by_size.setdefault(self.task.sizes[item[0].client], []).append(item)
         return list(by_size.values())
 
-    def _per_example(self) -> bool:
-        module = self.flat.module
-        module.eval()
-        *inputs, targets = (tensor[:1].to(self.flat.device) for tensor in self.task.clients[0])
-        with torch.no_grad():
-            return self.task.loss(module(*self.task.prepare(inputs)), targets).dim() > 0
+    @torch.no_grad()
+    def _may_pad(self) -> bool:
+        """Does the loss come per example, and is an example's output the same in whatever company?"""
+        flat = self.flat
+        if flat.buffers.numel():  # running statistics would count the padding
+            return False
+        few = [self.task.clients[client] for client in range(min(3, len(self.task.clients)))]
+        *inputs, targets = (torch.cat([part[:3] for part in column]).to(flat.device) for column in zip(*few))
+        if len(targets) < 3:
+            return False
+        inputs = self.task.prepare(inputs)
+        flat.module.train()
+        one, other = (flat.module(*(column[rows] for column in inputs)) for rows in ([0, 1], [0, 2]))
+        return self.task.loss(one, targets[[0, 1]]).dim() > 0 and torch.allclose(one[0], other[0], rtol=1e-4)
 
     def train(self, work: Sequence[Work]) -> list[Update]:
         """The jobs' updates, in no particular order."""
@@ -160,9 +192,11 @@ class BatchTrainer:
         for k in range(len(batches[0])):
             rows = [job_batches[k] + offset for job_batches, offset in zip(batches, offsets) if len(job_batches) > k]
             active = len(rows)
-            index = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(params.device)
             lengths = torch.tensor([len(row) for row in rows])
-            mask = (torch.arange(index.shape[1]) < lengths[:, None]).to(params)
+            longest = int(lengths.max())
+            padded = [F.pad(row, (0, longest - len(row)), value=int(row[0])) for row in rows]  # with a row of its own
+            index = torch.stack(padded).to(params.device)
+            mask = (torch.arange(longest) < lengths[:, None]).to(params)
             *inputs, targets = (column[index] for column in pool)
             here = {name: view[:active] for name, view in views.items()}
             state = {name: tensor[:active] for name, tensor in (buffers | counters).items()}

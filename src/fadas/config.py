@@ -5,20 +5,20 @@ table holds its own parameters and may override the sections `local`, `schedule`
 one seed gives a `RunConfig`, whose `tables` are again a valid experiment: the config.toml beside the results.
 """
 
-import inspect
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fadas.algorithms import ALGORITHMS, Algorithm
-from fadas.build import ConfigError, Table, arguments, build, convert, lookup, unknown
+from fadas.build import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of, unknown
 from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Combine
 from fadas.delays import DELAYS, Delays
+from fadas.delays import Table as DelayTable
 from fadas.executors import EXECUTORS
 from fadas.ledger import Refill, Schedule
 from fadas.optim import OPTIMIZERS, Optimizer
@@ -26,9 +26,12 @@ from fadas.stepsize import STEP_SIZES, StepSize
 from fadas.tasks import TASKS
 
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
+PARTS_OF = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
 SECTIONS = ("name", "task", "schedule", "delays", "local", "executor", "run", "algorithms", "sweep")
 EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_LETTERS = "letters, digits, '.', '_', '+' and '-', 100 at most"
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class RunConfig:
     experiment: str
     label: str
     seed: int
+    place: int  # among the experiment's algorithms
     clients: int
     algorithm: Algorithm
     schedule: Schedule
@@ -93,12 +97,15 @@ class RunConfig:
 def load(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> dict[str, Any]:
     """An experiment's tables, with one of its profiles and then `a.b=c` overrides applied."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     tables.setdefault("name", path.stem)
+    for section in ("task", "delays"):  # a path in the file is relative to the file
+        if _has(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
+            tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
     profiles = _table(tables.pop("profiles", {}), "profiles")
     if profile is not None:
         if profile not in profiles:
@@ -112,12 +119,15 @@ def load(path: Path, overrides: Sequence[str] = (), profile: str | None = None) 
         if not isinstance(value, str if key == "name" else dict):
             raise ConfigError(f"{key} must be a {'string' if key == 'name' else 'table'}, not {value!r}")
     if not _NAME.fullmatch(tables["name"]):
-        raise ConfigError(f"name {tables['name']!r} cannot name a folder")
+        raise ConfigError(f"the experiment's name {tables['name']!r} cannot name a folder; use {_LETTERS}")
     for label, table in tables.get("algorithms", {}).items():
         if not isinstance(table, dict):
             raise ConfigError(f"algorithms.{label} must be a table, not {table!r}")
         if not _NAME.fullmatch(label):
-            raise ConfigError(f"algorithms.{label}: this cannot name a folder")
+            raise ConfigError(f"algorithms.{label}: this cannot name a folder; use {_LETTERS}")
+    for label in tables.get("sweep", {}):
+        if label not in tables.get("algorithms", {}):
+            raise unknown("algorithm", label, tables.get("algorithms", {}))
     if not tables.get("algorithms"):
         raise ConfigError(f"{path} names no algorithms: add a table such as [algorithms.fadas]")
     return tables
@@ -131,21 +141,39 @@ def _override(tables: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is a string
+    _put(tables, key, value, f"--set {override}")
+    if key.partition(".")[0] in OWN_SECTIONS:  # said on the command line, so it counts for every algorithm
+        for label, table in tables.get("algorithms", {}).items():
+            if isinstance(table, dict) and _has(table, key):
+                _put(tables, f"algorithms.{label}.{key}", value, f"--set {override}")
+
+
+def _put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            raise ConfigError(f"--set {override}: {part} is not a table")
+            raise ConfigError(f"{where}: {part} is not a table")
     tables[last] = value
 
 
-def select(tables: Table, only: Sequence[str] = ()) -> list[str]:
+def _has(table: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(table, Mapping) or part not in table:
+            return False
+        table = table[part]
+    return True
+
+
+def select(tables: Table, only: Sequence[str] | None = None) -> list[str]:
     """The labels of the algorithms to run."""
     labels = list(tables["algorithms"])
-    for label in only:
+    for label in only or ():
         if label not in labels:
             raise unknown("algorithm", label, labels)
-    return [label for label in labels if label in only] if only else labels
+    if only is not None and not only:
+        raise ConfigError("no algorithm is chosen")
+    return labels if only is None else [label for label in labels if label in only]
 
 
 def seeds(tables: Table) -> tuple[int, ...]:
@@ -159,7 +187,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     sections = {
         name: _table(tables.get(name, {}), name) for name in ("task", "schedule", "delays", "local", "executor", "run")
     }
-    own_sections = {name: _table(own.pop(name, {}), f"{where}.{name}") for name in ("local", "schedule", "run")}
+    own_sections = {name: _table(own.pop(name, {}), f"{where}.{name}") for name in OWN_SECTIONS}
     if "seeds" in own_sections["run"]:
         raise ConfigError(f"{where}.run.seeds: seeds belong to the experiment, under [run]")
     for name, table in own_sections.items():
@@ -205,6 +233,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         experiment=tables["name"],
         label=label,
         seed=seed,
+        place=list(tables["algorithms"]).index(label),
         clients=clients,
         algorithm=algorithm,
         schedule=schedule,
@@ -223,14 +252,37 @@ def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, 
     """The preset with its parameters, and with any of its parts (combine, optimizer, step_size) exchanged."""
     preset = own.pop("preset", label)
     factory = lookup(ALGORITHMS, "algorithm", preset)
-    takes = arguments(factory, {}, where)
-    parts = {key: own.pop(key) for key in ("combine", "optimizer", "step_size") if key in own and key not in takes}
-    algorithm = build(factory, own, where, PARTS)
-    if not isinstance(algorithm, Algorithm):
-        raise ConfigError(f"{where}: {preset!r} makes a {type(algorithm).__name__}, not an Algorithm")
-    swapped = {key: arguments(Algorithm, {key: part}, where, PARTS)[key] for key, part in parts.items()}
+    takes = defaults(factory, where)
+    parts = {key: own.pop(key) for key in PARTS_OF if key in own and key not in takes}
+    made = arguments(Algorithm, parts, where, PARTS) if parts else {}
+    swapped = {key: made[key] for key in parts}
+
+    def compose(table: Table) -> Algorithm:
+        algorithm = build(factory, table, where, PARTS)
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(f"{where}: {preset!r} makes a {type(algorithm).__name__}, not an Algorithm")
+        return replace(algorithm, **swapped)
+
+    algorithm = compose(own)
+    for key, value in own.items():
+        if parts and value != takes.get(key) and compose({k: v for k, v in own.items() if k != key}) == algorithm:
+            raise ConfigError(f"{where}.{key} has no effect beside {' and '.join(parts)}; set it there")
     values = {key: value for key, value in takes.items() if isinstance(value, str | bool | int | float)}
-    return replace(algorithm, **swapped), {"preset": preset, **values, **own, **parts}
+    whole = _parts_table(algorithm, parts) if parts or preset == "custom" else None
+    return algorithm, whole or {"preset": preset, **values, **own}
+
+
+def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
+    """The algorithm written out part by part; None when a part is not a registered one with plain fields."""
+    table: dict[str, Any] = {"preset": "custom", "refill": algorithm.refill, "buffer": algorithm.buffer}
+    for key, (_, registry) in zip(PARTS_OF, PARTS.values(), strict=True):
+        part: Any = getattr(algorithm, key)
+        outside = given.get(key, {}).get("name") if isinstance(given.get(key), Mapping) else given.get(key)
+        name = next((name for name, make in registry.items() if make is type(part)), outside)
+        if name is None or not is_dataclass(part):
+            return None
+        table[key] = {"name": name, **asdict(part)}  # type: ignore[arg-type]
+    return table
 
 
 def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
@@ -240,6 +292,8 @@ def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     make_model, model_table = _spec(DELAYS, table, "delays", {})
     try:
         model = make_model()
+        if isinstance(model, DelayTable):
+            model_table["digest"] = model.file_digest()  # a changed file is another experiment
     except ValueError as error:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
@@ -263,7 +317,7 @@ def _spec(
     for key in given:
         if key in table:
             raise ConfigError(f"{where}.{key} cannot be set here")
-    takes = inspect.signature(factory).parameters
+    takes, _ = parameters_of(factory, where)
     table |= {key: value for key, value in given.items() if key in takes}
     values = arguments(factory, table, where, later=later)
     return partial(factory, **values), {"name": name, **values}
@@ -287,4 +341,8 @@ def _plain(value: Any) -> Any:
     """Only what TOML can hold: no None, no tuples."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items() if item is not None}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if not isinstance(value, str | bool | int | float):
+        raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
+    return value

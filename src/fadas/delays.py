@@ -5,6 +5,7 @@ duration, where u is the job's own uniform number in (0, 1): the inverse of the 
 """
 
 import csv
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -133,11 +134,23 @@ class Pareto:
 
 @dataclass(frozen=True)
 class Table:
-    """Per-client durations from a CSV file with the columns client, low, high: uniform in [low, high]."""
+    """Per-client durations from a CSV file with the columns client, low, high: uniform in [low, high].
+
+    With a `digest` (as a run's saved settings have), the file must still be the one it was.
+    """
 
     path: str
+    digest: str | None = None
+
+    def file_digest(self) -> str:
+        try:
+            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        except OSError as error:
+            raise ValueError(f"cannot read the delay table {self.path}: {error.strerror}") from None
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        if self.digest not in (None, self.file_digest()):
+            raise ValueError(f"the delay table {self.path} is not what it was when these settings were saved")
         ranges = self._read()
         missing = next((c for c in range(clients) if c not in ranges), None)
         if missing is not None:
@@ -152,7 +165,7 @@ class Table:
     def _read(self) -> dict[int, Range]:
         ranges: dict[int, Range] = {}
         try:
-            with Path(self.path).open(newline="", encoding="utf-8") as file:
+            with Path(self.path).open(newline="", encoding="utf-8-sig") as file:
                 reader = csv.DictReader(file, strict=True)
                 if reader.fieldnames != ["client", "low", "high"]:
                     raise ValueError(f"{self.path}: the first line must be 'client,low,high'")

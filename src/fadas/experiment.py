@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from safetensors.torch import save_file
 import fadas
 from fadas import runs
 from fadas.build import ConfigError
+from fadas.client import train
 from fadas.config import RunConfig
+from fadas.ledger import Job, Step
+from fadas.model import FlatModule, ServerState
 from fadas.planner import Plan, plan
 from fadas.simulator import Record, Simulation, simulate
 from fadas.task import Task
+from fadas.tasks import TASKS
 
 OnRecord = Callable[[Record], None]
 
@@ -23,10 +28,14 @@ def make_task(config: RunConfig) -> Task:
     """The run's task. A mistake in its settings or data is a ConfigError."""
     try:
         task = config.task()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"task: {error}") from None
-    except ValueError as error:
-        raise ConfigError(f"task: {error}") from None
+    except Exception as error:
+        if config.tables["task"]["name"] in TASKS:
+            raise  # a fault of ours, not of the user's code
+        raise ConfigError(f"task: {type(error).__name__}: {error}".splitlines()[0]) from None
+    if not isinstance(task, Task):
+        raise ConfigError(f"task: {config.tables['task']['name']} makes a {type(task).__name__}, not a Task")
     if len(task.clients) != config.clients:
         raise ConfigError(f"task.clients is {config.clients}, but the task has {len(task.clients)} clients")
     return task
@@ -38,13 +47,19 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
     try:
         return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
-    except ValueError as error:
-        raise ConfigError(f"{config.label}: {error}") from None
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"algorithms.{config.label}: {error}") from None
 
 
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
     """Everything that can be wrong with a run shows here, before its folder is made."""
     target = config.run.target if config.run.stop_at_target else None
+    try:
+        torch.zeros(1, device=config.device).item()
+    except Exception as error:  # torch has many ways to refuse a device
+        text = str(error).splitlines()[0]
+        raise ConfigError(f"executor.device: {config.device!r} cannot be used: {text}") from None
+    rehearse(config, task)
     try:
         executor = config.executor(task, config.local, config.seed)
         return simulate(
@@ -61,16 +76,35 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         raise ConfigError(f"executor: {str(error).splitlines()[0]}") from None
 
 
-def execute(config: RunConfig, simulation: Simulation, folder: Path, on_record: OnRecord) -> dict[str, Any]:
+def rehearse(config: RunConfig, task: Task) -> None:
+    """One local step, one server step and one evaluation on a little data, so that what does not fit shows now."""
+    job, local = Job(0, 0, 0), replace(config.local, steps=1)
+    few = None if task.test is None else [tensor[:2] for tensor in task.test]
+    try:
+        flat = FlatModule(task.module(config.seed), config.device)
+        start = flat.read()
+        update = train(flat, task, local, config.seed, job, start)
+        after = config.algorithm.apply(ServerState(0, start), Step(0, (job,)), [update], config.clients)
+        flat.load(after.model)
+        replace(task, test=few).evaluate(flat.module)
+    except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
+        text = (str(error) or "no reason given").splitlines()[0]
+        raise ConfigError(f"{config.label} cannot be trained: {type(error).__name__}: {text}") from None
+
+
+def execute(
+    config: RunConfig, simulation: Simulation, folder: Path, on_record: OnRecord, overwrite: bool = False
+) -> dict[str, Any]:
     """Run the simulation, write its folder, return its summary."""
     make_sink = _tensorboard() if config.run.tensorboard else None
-    writer = runs.Writer(folder, config.tables)
+    writer = runs.Writer(folder, config.tables, overwrite)
     sink = make_sink(folder) if make_sink else None
     if counts := label_counts(simulation.task):
         writer.write_json("partition.json", {"counts": counts})
     lines: list[dict[str, Any]] = []
     threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
+    small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
+    torch.set_num_threads(config.threads or (1 if small else threads))
     try:
         for record in simulation:
             lines.append(record.as_dict())
@@ -90,6 +124,7 @@ def execute(config: RunConfig, simulation: Simulation, folder: Path, on_record: 
         "experiment": config.experiment,
         "algorithm": config.label,
         "seed": config.seed,
+        "place": config.place,
         **runs.summarise(lines, config.run.target),
         "versions": {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }

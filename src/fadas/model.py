@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -59,12 +60,22 @@ class FlatModule:
         self.grads = torch.zeros_like(self.params)
         for name, grad in split(self.grads, self.param_shapes).items():
             trained[name].grad = grad
+        self._tied = [(*_owner(module, name), buffer) for name, buffer in floats.items()]
         self.counters = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
 
     def read(self) -> Model:
+        self._tie()
         return Model(self.params.clone(), self.buffers.clone())
 
+    def _tie(self) -> None:
+        """A forward pass may have put a new tensor in a buffer's place: take its values and put the view back."""
+        for buffers, name, view in self._tied:
+            if buffers[name] is not view:
+                view.copy_(buffers[name])
+                buffers[name] = view
+
     def load(self, model: Model) -> None:
+        self._tie()
         self.params.copy_(model.params)
         self.buffers.copy_(model.buffers)
         for name, initial in self.counters.items():
@@ -76,12 +87,18 @@ class FlatModule:
         return {name: tensor.detach().clone() for name, tensor in self.module.state_dict().items()}
 
 
+def _owner(module: nn.Module, name: str) -> tuple[dict[str, Tensor], str]:
+    """The dict that holds a buffer, and the buffer's name in it."""
+    path, _, last = name.rpartition(".")
+    return cast(dict[str, Tensor], module.get_submodule(path)._buffers), last  # pyright: ignore[reportPrivateUsage]
+
+
 def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
     """Named views into the last dimension of a flat tensor ([P], or [B, P] for a batch of models)."""
     views: dict[str, Tensor] = {}
     offset = 0
     for name, shape in shapes.items():
-        views[name] = flat[..., offset : offset + shape.numel()].view(*flat.shape[:-1], *shape)
+        views[name] = flat[..., offset : offset + shape.numel()].view((*flat.shape[:-1], *shape))
         offset += shape.numel()
     return views
 

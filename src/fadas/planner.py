@@ -5,6 +5,7 @@ says which client trains from which version, when each job ends and how, and whe
 """
 
 import heapq
+import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ class _Timeline:
         """Run until the limit; returns the times of the server steps."""
         times: list[float] = []
         last_arrival = closed = 0
-        patience = 1000 + 100 * ledger.schedule.concurrency
+        patience = int(1000 / (1 - self.delays.dropout)) + 100 * ledger.schedule.concurrency
         self._dispatch(ledger.start(), 0.0)
         while steps is None or len(times) < steps:
             now, id = heapq.heappop(self.running)
@@ -161,7 +162,7 @@ class _Timeline:
         for job in jobs:
             k = job.id % _BLOCK
             if k == 0:  # job ids are consecutive, so the k-th number of a stream belongs to the k-th job
-                self._u = (self.durations_rng.random(_BLOCK) + 2.0**-54).tolist()
+                self._u = np.maximum(self.durations_rng.random(_BLOCK), 2.0**-54).tolist()
                 self._v = self.dropouts_rng.random(_BLOCK).tolist() if self.delays.dropout else None
             length = self.duration(job.client, self._u[k])
             outcome = ARRIVED
@@ -170,12 +171,17 @@ class _Timeline:
                 length, outcome = length * self._v[k] / self.delays.dropout, DROPPED
             if self.delays.deadline is not None and length > self.delays.deadline:
                 length, outcome = self.delays.deadline, EXPIRED
-            heapq.heappush(self.running, (now + length, job.id))
+            end = now + length
+            if not now < end < math.inf:  # also when adding a tiny length does not move the clock
+                raise ValueError(
+                    f"client {job.client} took {length} at time {now}: durations must be positive and finite"
+                )
+            heapq.heappush(self.running, (end, job.id))
             self.client.append(job.client)
             self.version.append(job.version)
             self.outcome.append(outcome)
             self.start.append(now)
-            self.end.append(now + length)
+            self.end.append(end)
 
     def arrays(self) -> dict[str, np.ndarray]:
         names = ("client", "version", "outcome", "start", "end", "ended")

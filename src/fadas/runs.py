@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,15 @@ from fadas.ledger import tau_statistics
 from fadas.toml import dumps
 
 Line = dict[str, Any]
+FILES = (
+    "config.toml",
+    "metrics.jsonl",
+    "model.safetensors",
+    "adapter",
+    "partition.json",
+    "summary.json",
+    "report.html",
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +52,24 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False) -> b
     """Is this very run finished already? A folder that must not be written to is an error."""
     if not folder.exists():
         return False
-    try:
-        held = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise ConfigError(f"{folder} exists and is not a run; use --out DIR") from None
+    if not _is_run(folder):
+        raise ConfigError(f"{folder} exists and is not a run of fadas; use --out DIR")
     if overwrite:
         return False
+    try:
+        held = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+    except ValueError:
+        held = {}
     if _results_of(held) != _results_of(tables):
         raise ConfigError(f"{folder} holds a run with other settings; use --out DIR, or --overwrite")
-    if not (folder / "summary.json").exists():
-        raise ConfigError(f"{folder} holds a run that did not finish; --overwrite starts it again")
-    return True
+    return (folder / "summary.json").exists()
+
+
+def _is_run(folder: Path) -> bool:
+    """Does the folder hold a run and nothing else? Only then may it be emptied."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    known = all(name in FILES or name.startswith("events.out.tfevents") or name.endswith(".tmp") for name in names)
+    return known and "config.toml" in names
 
 
 def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,11 +79,13 @@ def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Writer:
-    """Writes one run's folder, in place of an older one that `check` let pass. Lines are flushed as they come."""
+    """Writes one run's folder, in place of an unfinished run or, with `overwrite`, of any. Lines are flushed."""
 
-    def __init__(self, folder: Path, tables: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, tables: Mapping[str, Any], overwrite: bool = False) -> None:
         self.folder = folder
-        if (folder / "config.toml").exists():
+        if check(folder, tables, overwrite):
+            raise ConfigError(f"{folder} has been written meanwhile, by another process")
+        if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
@@ -99,23 +117,77 @@ def read(folder: Path) -> Run:
         records = [json.loads(line) for line in lines]
         partition = folder / "partition.json"
         counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
+        _validate(config, records, summary, counts)
     except OSError as error:
         raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder} is damaged: {error}") from None
-    if not (isinstance(summary, dict) and records and all(isinstance(r, dict) and "metrics" in r for r in records)):
-        raise ConfigError(f"{folder} is damaged: summary.json or metrics.jsonl is not what a run writes")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
     return Run(folder, config, records, summary, counts)
 
 
+def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> None:
+    """What reports rely on; anything else raises."""
+    for name in ("experiment", "algorithm"):
+        _need(summary, name, str)
+    for name in ("seed", "step"):
+        _need(summary, name, int)
+    for name in ("tau_max", "tau_avg", "tau_med"):
+        _need(summary, name, int | float)
+    for name in ("target", "time_to_target"):
+        _need({name: None, **summary}, name, int | float | None)
+    _need({"task": {}, **config}, "task", dict)
+    _need({"run": {}, **config}, "run", dict)
+    for record in records:
+        for name in ("step", "updates"):
+            _need(record, name, int)
+        for name in ("time", "eta"):
+            _need(record, name, int | float)
+        _need({"accuracy": None, **(_need(record, "metrics", dict | None) or {})}, "accuracy", int | float | None)
+        for job in _need(record, "jobs", list):
+            for name in ("client", "tau"):
+                _need(job, name, int)
+            for name in ("start", "end"):
+                _need(job, name, int | float)
+    if not records or records[-1]["step"] != summary["step"]:
+        raise ValueError("metrics.jsonl does not end where summary.json says")
+    if counts is not None and not all(isinstance(n, int) for client in counts for n in client):
+        raise ValueError("partition.json holds something other than counts")
+
+
+def _need(table: Any, name: str, kind: Any) -> Any:
+    if not isinstance(table[name], kind):
+        raise TypeError(f"{name} is {table[name]!r}")
+    return table[name]
+
+
 def find(folder: Path) -> list[Run]:
-    """The finished runs directly below an experiment's folder (or the folder itself, if it is one), in run order."""
-    if (folder / "summary.json").exists():
-        return [read(folder)]
-    found = sorted(folder.glob("*/summary.json"), key=lambda path: path.stat().st_mtime_ns)
+    """The finished runs directly below an experiment's folder (or the folder itself, if it is one), in order."""
+    files = ("config.toml", "metrics.jsonl", "summary.json")
+    folders = [folder, *(path.parent for path in folder.glob("*/summary.json"))]
+    found = [read(path) for path in folders if all((path / name).exists() for name in files)]
     if not found:
         raise ConfigError(f"no finished runs in {folder}")
-    return [read(path.parent) for path in found]
+    return sorted(found, key=lambda run: (run.summary.get("place", 0), run.summary["seed"], run.folder.name))
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Names of the runs below a folder that began and did not finish."""
+    begun = (path.parent for path in folder.glob("*/metrics.jsonl"))
+    return sorted(path.name for path in begun if not (path / "summary.json").exists())
+
+
+def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs that differ in their seed only, under the algorithm's name; where one name has several settings, apart."""
+    groups: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        settings = _results_of(run.config)
+        settings["run"].pop("seeds", None)
+        groups.setdefault(run.label, {}).setdefault(to_json(settings), []).append(run)
+    named: dict[str, list[Run]] = {}
+    for label, by_settings in groups.items():
+        for group in by_settings.values():
+            named[label if len(by_settings) == 1 else f"{label} ({group[0].folder.name})"] = group
+    return named
 
 
 def summarise(records: Iterable[Line], target: float | None = None) -> Line:

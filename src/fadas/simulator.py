@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fadas.algorithms import Algorithm
-from fadas.client import LocalSGD
+from fadas.client import LocalSGD, check
 from fadas.executors import EXECUTORS, Executor
 from fadas.ledger import Job
 from fadas.model import FlatModule
@@ -68,6 +68,7 @@ class Simulation:
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = eval_every, target
         self._flat = FlatModule(task.module(plan.seed), device)
+        check(self._flat, task, local)
         self.server = Server(algorithm, plan.ledger(), self._flat.read())
 
     def state_dict(self) -> dict[str, Tensor]:

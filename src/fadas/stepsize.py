@@ -58,6 +58,8 @@ class Hinge:
 
     def __post_init__(self) -> None:
         _rate(eta=self.eta, a=self.a)
+        if not self.b >= 0:
+            raise ValueError(f"b must not be negative, not {self.b}")
 
     def __call__(self, delays: Sequence[int]) -> float:
         late = max(delays) - self.b

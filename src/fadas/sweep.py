@@ -1,8 +1,9 @@
 """Sweeps: every point of an algorithm's grid, tuned on data held out from the training set, never on the test set."""
 
-import json
+import copy
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -30,12 +31,14 @@ def grid(tables: Table, label: str) -> list[dict[str, Any]]:
 
 def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
     """The tables with one point of the grid put into the algorithm's table."""
-    changed = json.loads(json.dumps(tables))
+    changed = copy.deepcopy(dict(tables))
     for key, value in point.items():
         *path, last = key.split(".")
         table = changed["algorithms"][label]
         for part in path:
             table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"sweep.{label}.{key}: {part} of algorithms.{label} is not a table")
         table[last] = value
     return changed
 
@@ -64,7 +67,9 @@ class Point:
 
 def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float) -> list[Point]:
     """All runs of a sweep, each checked; a run is stored under out/<algorithm>/<point>-<seed>."""
-    held_out = json.loads(json.dumps(tables))
+    held_out = copy.deepcopy(dict(tables))
+    if not 0 < validation < 1:
+        raise ConfigError(f"the held-out share must lie between 0 and 1, not {validation}")
     held_out.setdefault("task", {})["validation"] = validation
     found: list[Point] = []
     for label in labels:
@@ -89,17 +94,17 @@ def run_point(point: Point) -> dict[str, Any]:
     from fadas.experiment import execute, make_plan, make_simulation, make_task
 
     config = resolve(point.tables, point.label, point.seed)
-    unfinished = point.folder.exists() and not (point.folder / "summary.json").exists()
-    if runs.check(point.folder, config.tables, overwrite=unfinished):
+    if runs.check(point.folder, config.tables):
         return runs.read(point.folder).summary
     task = make_task(config)
     simulation = make_simulation(config, task, make_plan(config, task))
     return execute(config, simulation, point.folder, lambda record: None)
 
 
-def _use_threads(threads: int) -> None:
+def _begin_worker(threads: int) -> None:
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     torch.set_num_threads(threads)
 
 
@@ -110,7 +115,7 @@ def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str,
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _use_threads, (threads,)) as pool:
+    with ProcessPoolExecutor(jobs, context, _begin_worker, (threads,)) as pool:
         futures = {pool.submit(run_point, point): point for point in todo}
         try:
             for future in as_completed(futures):

@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from fadas.rng import INIT, mix
 
@@ -42,24 +44,29 @@ class Subsets(Sequence[Data]):
 
 @dataclass
 class Task:
-    """Bring your own: a module (or a function that makes one), one tuple of tensors per client, a loss.
+    """Bring your own: a module (or a function that makes one), one data set per client, a loss.
 
-    `clients[i]` is (inputs, targets), or (input, input, ..., targets) for modules with several arguments. `loss` takes
-    (outputs, targets) and returns one value per example or their mean. `test` is shaped like a client's data, and
-    `metrics` are functions of all its outputs and targets, reported beside the loss. `transform` prepares inputs on the
-    device where they are used, and augments them when it is given a generator. `save` writes a trained module where a
-    state dict would be too much, e.g. an adapter without its frozen base.
+    `clients[i]` is a tuple of tensors (inputs, targets), with several inputs for modules with several arguments, or a
+    torch data set of such items. `loss` takes (outputs, targets) and returns one value per example or their mean.
+    `test` is shaped like a client's data, and `metrics` are functions of all its outputs and targets, reported beside
+    the loss; by default the accuracy, where targets are labels. `transform` prepares inputs on the device where they
+    are used, and augments them when it is given a generator. `save` writes a trained module where a state dict would
+    be too much, e.g. an adapter without its frozen base.
     """
 
     model: nn.Module | Callable[[], nn.Module]
     clients: Sequence[Data]
     loss: Loss = cross_entropy
     test: Data | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=lambda: {"accuracy": accuracy})
+    metrics: Mapping[str, Metric] | None = None
     transform: Transform | None = None
     save: Save | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.clients, Subsets):
+            self.clients = [_tensors(data) for data in self.clients]
+        if self.test is not None:
+            self.test = _tensors(self.test)
         if isinstance(self.clients, Subsets):
             self.sizes = [len(part) for part in self.clients.parts]
         else:
@@ -95,8 +102,18 @@ class Task:
             outputs.append(module(*self.prepare(inputs)))
             losses.append(self.loss(outputs[-1], targets).double().mean() * len(targets))
         targets = self.test[-1].to(device)
-        measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in self.metrics.items()}
+        default = {} if targets.is_floating_point() else {"accuracy": accuracy}
+        metrics = default if self.metrics is None else self.metrics
+        measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in metrics.items()}
         return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
+
+
+def _tensors(data: Any) -> Data:
+    """A tuple of tensors as it is; a torch data set as the columns of its items."""
+    if not isinstance(data, Dataset):
+        return data
+    items = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
+    return [torch.stack([torch.as_tensor(value) for value in column]) for column in zip(*items, strict=True)]
 
 
 def _length(data: Data, who: str) -> int:

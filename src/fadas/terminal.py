@@ -81,13 +81,17 @@ class Bar:
 
 def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
     table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
+    prose = False
     for number, name in enumerate(head):
-        numeric = number > 0 and any(row[number][:1].isdigit() for row in rows)
-        wide = max((len(row[number]) for row in rows), default=0) > 40  # prose may fold, names and numbers may not
+        cells = [row[number] for row in rows]
+        wide = max(map(len, cells), default=0) > 40  # prose may fold, names and numbers may not
+        prose = prose or wide
+        numeric = number > 0 and any(cell[:1].isdigit() for cell in cells)
         table.add_column(name, justify="right" if numeric else "left", no_wrap=not wide)
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    # On a narrow terminal rich would cut numbers off; better that their lines wrap.
+    Console(width=None if prose else max(Console().width, 200)).print(table)
 
 
 def print_line(text: str) -> None:

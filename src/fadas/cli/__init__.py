@@ -2,9 +2,11 @@
 
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
+import fadas
 from fadas.cli import data, experiments, tools
 
 app = typer.Typer(
@@ -20,18 +22,45 @@ tools.add_to(app)
 app.add_typer(data.app, name="data")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"fadas {fadas.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """The entry point: a mistake of the user's is one line and exit code 2."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that helpers are ended too
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
+    sys.path.insert(0, "")  # "package.module:Name" finds code in the current folder, as python -m would
     try:
-        app()
-    except KeyboardInterrupt:
-        sys.stderr.write("fadas: interrupted\n")
-        sys.exit(130)
+        code = app(standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except OSError as error:
+        _fail(str(error), 2)
     except Exception as error:
         from fadas.build import ConfigError
 
+        if hasattr(error, "format_message"):  # the command line itself was wrong
+            _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
         if not isinstance(error, ConfigError):
             raise
-        sys.stderr.write(f"fadas: {error}\n")
-        sys.exit(2)
+        _fail(str(error), 2)
+    else:
+        if code != 130:  # typer's word for Ctrl-C
+            sys.exit(code)
+    _fail("interrupted", 130)
+
+
+def _fail(message: str, code: int) -> None:
+    sys.stderr.write(f"fadas: {' '.join(message.split())}\n")
+    sys.exit(code)

@@ -1,6 +1,5 @@
 """Commands that take an experiment: run, plan, sweep; and report, which compares what they left behind."""
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,7 @@ import typer
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override a setting; may be repeated.")]
-Only = Annotated[str, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
+Only = Annotated[str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
 Seed = Annotated[int | None, typer.Option(help="Instead of the experiment's seeds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Executor = Annotated[str | None, typer.Option(help="How jobs are trained: inline or batched.")]
@@ -26,28 +25,39 @@ def use_data(folder: Path | None) -> None:
 
 
 def _tables(
-    path: Path, overrides: list[str], seed: int | None, profile: str | None, **executor: str | None
+    path: Path,
+    overrides: list[str],
+    seed: int | None,
+    profile: str | None,
+    executor: str | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
     from fadas.config import load
 
-    options = [f"executor.{key}={json.dumps(value)}" for key, value in executor.items() if value is not None]
-    return load(path, [*overrides, *options, *([] if seed is None else [f"run.seeds=[{seed}]"])], profile)
+    tables = load(path, [*overrides, *([] if seed is None else [f"run.seeds=[{seed}]"])], profile)
+    section = tables.get("executor", {})
+    if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
+        section = {"name": executor, **{key: section[key] for key in ("device", "threads") if key in section}}
+    tables["executor"] = {**section, "device": device} if device is not None else section
+    return tables
 
 
-def _labels(only: str) -> list[str]:
-    return [name.strip() for name in only.split(",") if name.strip()]
+def _select(tables: dict[str, Any], only: str | None) -> list[str]:
+    from fadas.config import select
+
+    return select(tables, None if only is None else [name.strip() for name in only.split(",")])
 
 
 def run(
     experiment: ExperimentFile,
     set_: Set = [],
     profile: Profile = None,
-    only: Only = "",
+    only: Only = None,
     seed: Seed = None,
     executor: Executor = None,
     device: Device = None,
     data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of runs/<experiment>.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME`.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")] = False,
     report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
     json_: Json = False,
@@ -58,19 +68,20 @@ def run(
     With --json: one object per run, on a line of its own, and no report.
     """
     from fadas import runs
-    from fadas.config import resolve, seeds, select
+    from fadas.config import resolve, seeds
     from fadas.experiment import execute, make_plan, make_simulation, make_task
     from fadas.terminal import Display, print_json
 
     use_data(data_dir)
-    tables = _tables(experiment, set_, seed, profile, name=executor, device=device)
-    labels = select(tables, _labels(only))
+    tables = _tables(experiment, set_, seed, profile, executor, device)
+    labels = _select(tables, only)
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
     finished = {c.id: runs.check(root / c.id, c.tables, overwrite) for c in configs}
     # Every mistake shows here, before the first run begins. All methods of a seed share the data.
     tasks = {c.seed: make_task(c) for c in {c.seed: c for c in configs if not finished[c.id]}.values()}
     plans = {c.id: make_plan(c, tasks[c.seed]) for c in configs if not finished[c.id]}
+    root.mkdir(parents=True, exist_ok=True)
     with Display(max(len(c.id) for c in configs), "updates") as display:
         for c in configs:
             folder = root / c.id
@@ -80,7 +91,8 @@ def run(
             else:
                 simulation = make_simulation(c, tasks[c.seed], plans[c.id])
                 bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
-                summary = execute(c, simulation, folder, lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics)))
+                on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
+                summary = execute(c, simulation, folder, on_record, overwrite)
                 bar.finish(_one_line(summary), summary["updates"])
             if json_:
                 print_json({**summary, "folder": str(folder)})
@@ -102,23 +114,23 @@ def plan(
     experiment: ExperimentFile,
     set_: Set = [],
     profile: Profile = None,
-    only: Only = "",
+    only: Only = None,
     seed: Seed = None,
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
-    """Show the delays of an experiment without training anything.
+    """Show the delays of an experiment, for its first seed, without training anything.
 
     With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
     """
-    from fadas.config import resolve, seeds, select
+    from fadas.config import resolve, seeds
     from fadas.experiment import make_plan
     from fadas.terminal import print_json, print_table
 
     use_data(data_dir)
     tables = _tables(experiment, set_, seed, profile)
     one = seeds(tables)[0]
-    labels = select(tables, _labels(only))
+    labels = _select(tables, only)
     statistics = {label: make_plan(resolve(tables, label, one)).statistics() for label in labels}
     if json_:
         print_json({"algorithm": labels[0], "seed": one, **statistics[labels[0]], "algorithms": statistics})
@@ -134,14 +146,14 @@ def sweep(
     experiment: ExperimentFile,
     set_: Set = [],
     profile: Profile = None,
-    only: Only = "",
+    only: Only = None,
     seed: Seed = None,
     executor: Executor = None,
     device: Device = None,
     data_dir: DataDir = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
     validation: Annotated[float, typer.Option(help="Share of the training data held out to tune on.")] = 0.2,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of runs/<experiment>-sweep.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
     json_: Json = False,
 ) -> None:
     """Run the grids under [sweep] and mark the best point of each algorithm.
@@ -149,14 +161,14 @@ def sweep(
     Points are compared on data held out from the training set; the test set is not looked at. What is there
     already is not run again. With --json: one object per point, from best to worst, on a line of its own.
     """
-    from fadas.config import seeds, select
+    from fadas.config import seeds
     from fadas.sweep import points, rank, run_all
     from fadas.terminal import Display, print_json, print_table
 
     use_data(data_dir)
-    tables = _tables(experiment, set_, seed, profile, name=executor, device=device)
+    tables = _tables(experiment, set_, seed, profile, executor, device)
     root = out or Path("runs") / f"{tables['name']}-sweep"
-    todo = points(tables, select(tables, _labels(only)), seeds(tables), root, validation)
+    todo = points(tables, _select(tables, only), seeds(tables), root, validation)
     results = []
     with Display(0, "runs") as display:
         bar = display.add("sweep", len(todo))
@@ -188,10 +200,12 @@ def report(
 def _report(folder: Path) -> Any:
     from fadas.report.compare import cells, compare, header
     from fadas.report.html import write
-    from fadas.runs import find
+    from fadas.runs import find, unfinished
     from fadas.terminal import print_line, print_table
 
     found = find(folder)
+    if left_out := unfinished(folder):
+        print_line(f"not finished, left out: {', '.join(left_out)}")
     comparison = compare(found)
     print_table(header(comparison), cells(comparison), found[0].summary["experiment"])
     write(found, folder / "report.html")

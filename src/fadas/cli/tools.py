@@ -1,5 +1,6 @@
 """Commands about fadas itself: list, bench."""
 
+import inspect
 from typing import Annotated, Any
 
 import typer
@@ -28,11 +29,15 @@ def list_() -> None:
         "executors": EXECUTORS,
     }
     for kind, registry in registries.items():
-        print_table([kind, ""], [[name, _about(make)] for name, make in registry.items()])
+        print_table([kind, "", "parameters"], [[name, *_about(make)] for name, make in registry.items()])
 
 
-def _about(make: Any) -> str:
-    return (getattr(make, "func", make).__doc__ or "").partition("\n")[0]
+def _about(make: Any) -> tuple[str, str]:
+    """The first line of what a registry's entry says of itself, and its parameters with their defaults."""
+    text = (getattr(make, "func", make).__doc__ or "").partition("\n")[0]
+    taken = [p for p in inspect.signature(make).parameters.values() if p.name not in ("task", "local", "seed")]
+    plain = (str, bool, int, float, tuple, type(None))
+    return text, ", ".join(f"{p.name}={p.default}" if isinstance(p.default, plain) else p.name for p in taken)
 
 
 def bench(

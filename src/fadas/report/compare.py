@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from fadas.runs import Run
+from fadas.runs import Run, grouped
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Row:
     at_updates: float | None
     at_updates_std: float
     time_to_target: float | None
+    reached: int  # seeds that reached the target
     tau_max: float
     tau_avg: float
     tau_med: float
@@ -32,14 +33,11 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    by_algorithm: dict[str, list[Run]] = {}
-    for run in runs:
-        by_algorithm.setdefault(run.label, []).append(run)
     time = min(run.records[-1]["time"] for run in runs)
     updates = min(run.records[-1]["updates"] for run in runs)
     targets = {run.summary.get("target") for run in runs}
     target = targets.pop() if len(targets) == 1 else None
-    rows = [_row(name, group, time, updates) for name, group in by_algorithm.items()]
+    rows = [_row(name, group, time, updates) for name, group in grouped(runs).items()]
     return Comparison(time, updates, target, rows)
 
 
@@ -55,6 +53,7 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
         _mean(at_updates),
         _std(at_updates),
         _mean(to_target),
+        sum(value is not None for value in to_target),
         **{key: fmean(run.summary[key] for run in runs) for key in ("tau_max", "tau_avg", "tau_med")},
     )
 
@@ -92,10 +91,10 @@ def cells(comparison: Comparison) -> list[list[str]]:
     """The table as text, in the order of the header."""
     return [
         [
-            row.algorithm,
+            row.algorithm if len({r.seeds for r in comparison.rows}) == 1 else f"{row.algorithm}, seeds: {row.seeds}",
             _percent(row.at_time, row.at_time_std, row.seeds),
             _percent(row.at_updates, row.at_updates_std, row.seeds),
-            "never" if row.time_to_target is None else f"{row.time_to_target:.1f}",
+            _when(row, comparison.target),
             f"{row.tau_max:.0f}",
             f"{row.tau_avg:.2f}",
             f"{row.tau_med:.1f}",
@@ -104,7 +103,15 @@ def cells(comparison: Comparison) -> list[list[str]]:
     ]
 
 
+def _when(row: Row, target: float | None) -> str:
+    if target is None:
+        return "-"
+    if row.time_to_target is not None:
+        return f"{row.time_to_target:.1f}"
+    return f"{row.reached} of {row.seeds}" if row.reached else "never"
+
+
 def _percent(value: float | None, std: float, seeds: int) -> str:
     if value is None:
-        return "none yet"
+        return "-"
     return f"{value:.1%} ± {100 * std:.1f}" if seeds > 1 else f"{value:.1%}"

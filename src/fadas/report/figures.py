@@ -17,7 +17,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from fadas.runs import Run
+from fadas.runs import Run, grouped
 
 _STYLE: Any = {
     "font.size": 10,
@@ -49,9 +49,7 @@ class Drawn:
 
 def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
     """The figures of a report. One that these runs cannot fill is left out."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(run.label, []).append(run)
+    groups = grouped(runs)
     for name, title, caption, draw in FIGURES:
         with plt.rc_context(_STYLE):
             figure = draw(groups)
@@ -75,14 +73,13 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
         lines = [
             [(e[axis], e["metrics"]["accuracy"]) for e in run.evaluations if "accuracy" in e["metrics"]] for run in runs
         ]
-        count = min(len(line) for line in lines)
-        if not count:
+        if not all(lines):
             continue
-        points = np.array([line[:count] for line in lines], float)
-        x, y, spread = points[..., 0].mean(0), points[..., 1].mean(0), points[..., 1].std(0)
-        axes.plot(x, y, label=name, linewidth=1.6)
+        x, values = on_common_axis([np.array(line, float) for line in lines])
+        axes.plot(x, values.mean(0), label=name, linewidth=1.6)
         if len(runs) > 1:
-            axes.fill_between(x, y - spread, y + spread, alpha=0.15, linewidth=0)
+            low, high = values.mean(0) - values.std(0), values.mean(0) + values.std(0)
+            axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
     if not axes.lines:
         plt.close(figure)
         return None
@@ -96,6 +93,14 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(frameon=False, ncols=2, loc="lower right")
     return figure
+
+
+def on_common_axis(lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Curves [(x, y), ...] evaluated at different x, as rows over one x: each holds its last value until the next."""
+    first, last = max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines)
+    x = np.unique(np.concatenate([line[:, 0] for line in lines]))
+    x = x[(x >= first) & (x <= last)] if first <= last else np.array([first])
+    return x, np.stack([line[np.searchsorted(line[:, 0], x, "right") - 1, 1] for line in lines])
 
 
 def _against_time(groups: dict[str, list[Run]]) -> Figure | None:
@@ -210,7 +215,7 @@ def _jobs(axes: Axes, run: Run, order: dict[int, int], until: float) -> PolyColl
     for record in run.records:
         for job in record["jobs"]:
             if job["start"] < until:
-                y = order[job["client"]]
+                y = order.setdefault(job["client"], len(order))
                 left, right = job["start"], job["end"]
                 boxes.append([(left, y - 0.4), (left, y + 0.4), (right, y + 0.4), (right, y - 0.4)])
                 versions.append(record["step"] - 1 - job["tau"])

@@ -1,6 +1,6 @@
-"""Bring your own data: a folder with a file per client, a list of torch data sets, or a Hugging Face data set."""
+"""Bring your own data: a folder with a file per client, or a Hugging Face data set with a column of clients."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,18 +63,6 @@ def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
 
 
 Model = nn.Module | Callable[[], nn.Module]
-
-
-def from_datasets(
-    model: Model, clients: Sequence[Iterable[Any]], test: Iterable[Any] | None = None, loss: Loss = cross_entropy
-) -> Task:
-    """A task from one `torch.utils.data.Dataset` per client; each item is (input, ..., target), tensors or numbers."""
-    return Task(model, [_stack(data) for data in clients], loss, None if test is None else _stack(test))
-
-
-def _stack(data: Any) -> list[Tensor]:
-    items = [data[i] for i in range(len(data))] if hasattr(data, "__len__") else list(data)
-    return [torch.stack([torch.as_tensor(value) for value in column]) for column in zip(*items, strict=True)]
 
 
 def from_huggingface(

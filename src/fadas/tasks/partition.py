@@ -30,7 +30,7 @@ def deal(
 
 def dirichlet(labels: np.ndarray, clients: int, rng: np.random.Generator, alpha: float) -> list[np.ndarray]:
     """Each class is dealt out in proportions drawn from Dirichlet(alpha) over the clients: smaller is more skewed."""
-    if not alpha > 0:
+    if not 0 < alpha < np.inf:
         raise ValueError(f"alpha must be positive, not {alpha}")
     parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
