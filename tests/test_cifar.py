@@ -57,8 +57,8 @@ def test_wrong_and_missing_files(data, monkeypatch, tmp_path):
 def slow_crop_and_flip(images, generator, padding=4):
     """Image by image, as a data loader would."""
     n = len(images)
-    top, left = torch.randint(0, 2 * padding + 1, (2, n, 1), generator=generator)
-    flip = torch.rand(n, 1, generator=generator) < 0.5
+    top, left = torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
+    flip = torch.rand(n, generator=generator) < 0.5
     result = []
     for i, image in enumerate(images):
         padded = np.zeros((3, 32 + 2 * padding, 32 + 2 * padding), np.uint8)

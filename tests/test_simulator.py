@@ -143,6 +143,9 @@ def test_the_order_of_execution_does_not_matter(batchnorm):
 @pytest.mark.parametrize("delays", DELAYS)
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, delays, tmp_path):
+    if name == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    options = {"executor": name, "device": "cuda" if name == "cuda" else "cpu"}
     table = tmp_path / "t.csv"
     table.write_text("client,low,high\n" + "".join(f"{c},1,{c + 2}\n" for c in range(8)))
     model = DELAYS[delays](path=str(table)) if delays == "table" else DELAYS[delays]()
@@ -152,11 +155,11 @@ def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, d
             algorithm = make()
             p = plan(algorithm.schedule(5, 3), 8, Delays(model, dropout=0.1), steps=4, seed=3)
             records, one = run(p, task, algorithm)
-            others, two = run(p, task, algorithm, executor=name)
+            others, two = run(p, task, algorithm, **options)
             torch.testing.assert_close(two.params, one.params, rtol=1e-3, atol=1e-4)
             torch.testing.assert_close(two.buffers, one.buffers, rtol=1e-3, atol=1e-5)
             assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
-    again = run(p, task, algorithm, executor=name)[1]
+    again = run(p, task, algorithm, **options)[1]
     assert torch.equal(again.params, two.params), "an executor must repeat itself exactly"
 
 

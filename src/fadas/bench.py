@@ -96,4 +96,86 @@ def _plain_loop(task: Any, local: Any, timeline: Any) -> None:
         server.step()
 
 
-BENCHES: dict[str, Callable[[float], Rows]] = {"plan": bench_plan, "cpu": bench_cpu}
+def bench_gpu(scale: float = 1.0) -> Rows:
+    """CIFAR-10, ResNet-18, the paper's large worst-case setting on one GPU, end to end, after a plain loop.
+
+    Real images where they are found, random ones of the same shape elsewhere. `scale` 1 is the paper's 500 rounds.
+    """
+    import torch
+
+    from fadas.algorithms import FADAS
+    from fadas.client import LocalSGD
+    from fadas.planner import plan
+    from fadas.simulator import simulate
+
+    task, source = _images()
+    local, algorithm = LocalSGD(lr=0.1, epochs=2, batch_size=50), FADAS(1e-4)
+    rows: Rows = []
+
+    def measure(what: str, steps: int, executor: Callable[[], Any], eval_every: int) -> None:
+        timeline = plan(algorithm.schedule(25, 5), 50, steps=steps, seed=1)
+        begin = time.perf_counter()
+        made = executor()
+        torch.cuda.synchronize()
+        ready = time.perf_counter()
+        torch.cuda.reset_peak_memory_stats()
+        simulation = simulate(timeline, task, algorithm, local, executor=made, device="cuda", eval_every=eval_every)
+        last = list(simulation)[-1]
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - ready
+        images = 2 * sum(task.sizes[timeline.client[id]] for id in timeline.arrivals.ravel())
+        rows.append(
+            {
+                "what": what,
+                "rounds": steps,
+                "seconds": seconds,
+                "images_per_s": images / seconds,
+                "set_up_s": ready - begin,
+                "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+                "accuracy": last.metrics["accuracy"] if last.metrics else None,
+            }
+        )
+
+    from fadas.executors import Cuda, Inline
+
+    few = max(1, int(20 * scale))
+    measure(f"inline, eager, fp32 ({source})", max(1, few // 5), lambda: Inline(task, local, 1, "cuda"), 10**9)
+    for streams, compile in ((1, False), (4, False), (8, False), (12, False), (1, True), (6, True), (10, True)):
+        name = f"cuda, {streams} streams{', compiled' if compile else ''}, bf16"
+        make = partial(Cuda, task, local, 1, "cuda", "bf16", streams, compile)
+        measure(name, few, make, 10**9)
+    measure("cuda, 8 streams, bf16, evaluated every round", int(500 * scale), lambda: Cuda(task, local, 1), 1)
+    return rows
+
+
+def _images() -> tuple[Any, str]:
+    import torch
+
+    from fadas.task import Subsets
+    from fadas.tasks import TASKS
+    from fadas.tasks.cifar import CIFAR10
+
+    if CIFAR10.complete():
+        return TASKS["cifar10"](seed=1), "CIFAR-10"
+    import numpy as np
+
+    from fadas.task import Task
+    from fadas.tasks.cifar import crop_and_flip
+    from fadas.tasks.models import resnet18
+    from fadas.tasks.partition import deal
+
+    generator = torch.Generator().manual_seed(0)
+    train, test = (
+        (torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=generator), torch.arange(n) % 10)
+        for n in (50_000, 10_000)
+    )
+    parts = deal(train[1].numpy(), 50, np.random.default_rng(1), "dirichlet", 0.1, 2)
+
+    def transform(inputs: list[Any], source: Any) -> list[Any]:
+        images = crop_and_flip(inputs[0], source) if source else inputs[0]
+        return [images.float().sub_(128).div_(64)]
+
+    return Task(partial(resnet18, 10), Subsets(train, parts), test=test, transform=transform), "random images"
+
+
+BENCHES: dict[str, Callable[[float], Rows]] = {"plan": bench_plan, "cpu": bench_cpu, "gpu": bench_gpu}

@@ -27,7 +27,7 @@ class Update:
     buffers: Tensor
     base: Tensor
     examples: int
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    metrics: Mapping[str, float | Tensor] = field(default_factory=dict[str, float | Tensor])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,30 @@ class FlatModule:
         for kind, tensors in (("parameters", trained), ("buffers", floats)):
             if len({t.dtype for t in tensors.values()}) > 1:
                 raise ValueError(f"the module's {kind} have several dtypes; fadas needs one")
-        self.params, self.param_shapes = _flatten(trained, device)
-        self.buffers, self.buffer_shapes = _flatten(floats, device)
+        # GPUs convolve faster on channels-last tensors; the order of the vector's elements is nobody's business
+        self._channels_last = torch.device(device).type == "cuda"
+        self.params, self.param_shapes = self._flatten(trained, device)
+        self.buffers, self.buffer_shapes = self._flatten(floats, device)
         self.grads = torch.zeros_like(self.params)
-        for name, grad in split(self.grads, self.param_shapes).items():
+        for name, grad in split(self.grads, self.param_shapes, self._channels_last).items():
             trained[name].grad = grad
         self._tied = [(*_owner(module, name), buffer) for name, buffer in floats.items()]
         self.counters = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
+
+    def _flatten(
+        self, tensors: Mapping[str, Tensor], device: str | torch.device
+    ) -> tuple[Tensor, dict[str, torch.Size]]:
+        """Move the tensors' contents into one vector and make the tensors views of it."""
+        shapes = {name: t.shape for name, t in tensors.items()}
+        if not tensors:
+            return torch.zeros(0, device=device), shapes
+        flat = torch.empty(
+            sum(t.numel() for t in tensors.values()), dtype=next(iter(tensors.values())).dtype, device=device
+        )
+        for name, view in split(flat, shapes, self._channels_last).items():
+            view.copy_(tensors[name].detach())
+            tensors[name].data = view
+        return flat, shapes
 
     def read(self) -> Model:
         self._tie()
@@ -93,22 +110,16 @@ def _owner(module: nn.Module, name: str) -> tuple[dict[str, Tensor], str]:
     return cast(dict[str, Tensor], module.get_submodule(path)._buffers), last  # pyright: ignore[reportPrivateUsage]
 
 
-def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+def split(flat: Tensor, shapes: Mapping[str, torch.Size], channels_last: bool = False) -> dict[str, Tensor]:
     """Named views into the last dimension of a flat tensor ([P], or [B, P] for a batch of models)."""
     views: dict[str, Tensor] = {}
     offset = 0
     for name, shape in shapes.items():
-        views[name] = flat[..., offset : offset + shape.numel()].view((*flat.shape[:-1], *shape))
+        piece = flat[..., offset : offset + shape.numel()]
+        if channels_last and len(shape) == 4:
+            outside, inside, height, width = shape
+            views[name] = piece.view((*flat.shape[:-1], outside, height, width, inside)).movedim(-1, -3)
+        else:
+            views[name] = piece.view((*flat.shape[:-1], *shape))
         offset += shape.numel()
     return views
-
-
-def _flatten(tensors: Mapping[str, Tensor], device: str | torch.device) -> tuple[Tensor, dict[str, torch.Size]]:
-    """Move the tensors' contents into one vector and make the tensors views of it."""
-    shapes = {name: t.shape for name, t in tensors.items()}
-    if not tensors:
-        return torch.zeros(0, device=device), shapes
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors.values()])
-    for name, view in split(flat, shapes).items():
-        tensors[name].data = view
-    return flat, shapes

@@ -89,7 +89,7 @@ class Simulation:
     def _play(self) -> Iterator[Record]:
         plan, server = self.plan, self.server
         begin = time.perf_counter()
-        updates, losses = 0, list[float]()
+        updates, losses = 0, list[float | Tensor]()
         ends = {DROPPED: 0, EXPIRED: 0}
         self._submit(server.start())
         for id in plan.ended.tolist():
@@ -109,7 +109,7 @@ class Simulation:
             done = step.index + 1
             metrics = None
             if done % self.eval_every == 0 or done == plan.steps:
-                metrics = self.task.evaluate(self.module())
+                metrics = self.executor.evaluate(server.model)
             yield Record(
                 step=done,
                 time=float(plan.time[step.index]),
@@ -120,7 +120,9 @@ class Simulation:
                     JobRecord(job.id, job.client, tau, float(plan.start[job.id]), float(plan.end[job.id]))
                     for job, tau in zip(step.jobs, step.delays, strict=True)
                 ),
-                train_loss=sum(losses) / len(losses),
+                train_loss=float(
+                    sum(losses) / len(losses)
+                ),  # the first to wait for a device that computes in the background
                 dropped=ends[DROPPED],
                 expired=ends[EXPIRED],
                 metrics=metrics,

@@ -33,6 +33,11 @@ class Batched:
                 for update in self._trainer.train(group[first : first + self.size]):
                     self._done[update.job.id] = update
 
+    def evaluate(self, model: Model) -> dict[str, float]:
+        flat = self._trainer.flat
+        flat.load(model)
+        return self._trainer.task.evaluate(flat.module)
+
     def close(self) -> None:
         self._pending.clear()
         self._done.clear()

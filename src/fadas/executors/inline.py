@@ -20,5 +20,9 @@ class Inline:
     def collect(self, job: Job) -> Update:
         return train(self._flat, self.task, self.local, self.seed, job, self._pending.pop(job.id))
 
+    def evaluate(self, model: Model) -> dict[str, float]:
+        self._flat.load(model)
+        return self.task.evaluate(self._flat.module)
+
     def close(self) -> None:
         self._pending.clear()

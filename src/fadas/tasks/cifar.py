@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fadas.rng import HOLDOUT, PARTITION
-from fadas.task import Subsets, Task
+from fadas.task import Subsets, Task, send
 from fadas.tasks.data import Archive
 from fadas.tasks.models import MODELS
 from fadas.tasks.partition import Kind, deal, split_off
@@ -111,16 +111,16 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) 
     One gather for all images. The draws are made on the CPU, so that they are the same on every device.
     """
     n, channels, height, width = images.shape
-    top, left = torch.randint(0, 2 * padding + 1, (2, n, 1), generator=generator)
-    flip = torch.rand(n, 1, generator=generator) < 0.5
-    rows = top + torch.arange(height)
-    columns = left + torch.arange(width)
-    columns = torch.where(flip, columns.flip(1), columns)
-    where = [
-        torch.arange(n).view(n, 1, 1, 1),
-        torch.arange(channels).view(1, channels, 1, 1),
-        rows.view(n, 1, height, 1),
-        columns.view(n, 1, 1, width),
-    ]
+    draws = torch.cat([torch.randint(0, 2 * padding + 1, (2, n), generator=generator), _coins(n, generator)])
+    top, left, flip = send(draws, images.device).view(3, n, 1)
+    across = torch.arange(width, device=images.device)
+    columns = left + torch.where(flip.bool(), across.flip(0), across)
+    rows = top + torch.arange(height, device=images.device)
+    image = torch.arange(n, device=images.device).view(n, 1, 1, 1)
+    channel = torch.arange(channels, device=images.device).view(1, channels, 1, 1)
     padded = F.pad(images, (padding,) * 4)
-    return padded[tuple(index.to(images.device) for index in where)]
+    return padded[image, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
+
+
+def _coins(n: int, generator: torch.Generator) -> Tensor:
+    return (torch.rand(1, n, generator=generator) < 0.5).long()

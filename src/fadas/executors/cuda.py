@@ -1,0 +1,234 @@
+"""One GPU: local steps captured as CUDA graphs, replayed for several clients at a time.
+
+A local step of a small network is hundreds of kernels of microseconds each: launched one by one, they leave the GPU
+idle. Captured once and replayed, they do not; and several clients at a time, each on its own stream, fill the rest.
+Each stream is fed by a thread of its own that stays a few steps ahead: a full queue would hold up all the others.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+
+from fadas.client import LocalSGD, lessons
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model, Update
+from fadas.task import Subsets, Task, send
+
+Precision = Literal["fp32", "tf32", "bf16"]
+_AHEAD = 3  # steps that a thread may be ahead of its stream
+
+
+class Cuda:
+    """One GPU: captured local steps, replayed for several clients at a time.
+
+    Jobs start as soon as they are submitted, in that order. Results are tensors that the GPU may still be computing;
+    whoever reads their values waits.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        local: LocalSGD,
+        seed: int,
+        device: str = "cuda",
+        precision: Precision = "bf16",
+        streams: int = 8,
+        compile: bool = False,
+    ) -> None:
+        if torch.device(device).type != "cuda":
+            raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
+        if streams < 1:
+            raise ValueError(f"streams must be at least 1, not {streams}")
+        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in task.module(seed).modules()):
+            raise ValueError("dropout cannot be captured; use the inline executor for this module")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
+        self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
+        self._autocast = precision == "bf16"
+        short = {size % local.batch_size for size in task.sizes} - {0}
+        # Short batches are rare: a few benches with a graph for each of their sizes serve all lanes in turn.
+        self._benches = [Bench(self, sorted(short), False) for _ in range(min(2, streams))]
+        self._lanes = SimpleQueue[Lane]()
+        for _ in range(streams):
+            self._lanes.put(Lane(self, Bench(self, [local.batch_size], compile)))
+        self._threads = ThreadPoolExecutor(streams)
+        self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
+        self._evaluation = FlatModule(self.task.module(seed), device)
+        self._evaluation_stream = torch.cuda.Stream(device)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cuda", torch.bfloat16, enabled=self._autocast)
+
+    def submit(self, job: Job, start: Model) -> None:
+        stream = torch.cuda.current_stream()
+        ready = stream.record_event()  # the start model may still be in the making
+        self._jobs[job.id] = self._threads.submit(self._run, job, start, stream, ready)
+
+    def _run(
+        self, job: Job, start: Model, home: torch.cuda.Stream, ready: torch.cuda.Event
+    ) -> tuple[Update, torch.cuda.Event]:
+        lane = self._lanes.get()
+        try:
+            return lane.run(job, start, home, ready)
+        finally:
+            self._lanes.put(lane)
+
+    def borrow(self) -> "Bench":
+        """A bench for a short batch, locked: one whose last borrower is done, if there is one."""
+        bench = next((b for b in self._benches if b.free.query() and not b.lock.locked()), self._benches[0])
+        bench.lock.acquire()
+        self._benches = [*self._benches[1:], self._benches[0]]
+        return bench
+
+    def collect(self, job: Job) -> Update:
+        update, done = self._jobs.pop(job.id).result()
+        torch.cuda.current_stream().wait_event(done)
+        return update
+
+    def evaluate(self, model: Model) -> dict[str, float]:
+        stream = self._evaluation_stream
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), self.autocast():
+            self._evaluation.load(model)
+            return self.task.evaluate(self._evaluation.module, chunk=2500)
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        self._jobs.clear()
+        torch.cuda.synchronize()
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One local step for batches of one size: its graph, and the tensors it reads its batch from."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Sequence[Tensor]
+
+
+class Bench:
+    """A module with a captured local step for each of some batch sizes."""
+
+    def __init__(self, executor: Cuda, sizes: Sequence[int], compile: bool) -> None:
+        self.executor = executor
+        self.flat = FlatModule(executor.task.module(executor.seed), executor.device)
+        local, module = executor.local, self.flat.module
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.SGD(parameters, local.lr, weight_decay=local.weight_decay, fused=True)
+        self._forward = torch.compile(module) if compile else module
+        self.loss = torch.zeros((), device=executor.device)
+        self.lock = threading.Lock()
+        self.free = torch.cuda.current_stream().record_event()  # when the last borrower's step is done
+        initial = self.flat.read()
+        pool = torch.cuda.graph_pool_handle()  # the graphs of a bench never run at once: they may share their memory
+        stream = torch.cuda.Stream(executor.device)
+        self.captured = {size: self._capture(size, stream, pool) for size in sizes}
+        self.flat.load(initial)
+
+    def _step(self, batch: Sequence[Tensor]) -> None:
+        *inputs, targets = batch
+        self._optimizer.zero_grad(set_to_none=True)
+        with self.executor.autocast():
+            loss = self.executor.task.loss(self._forward(*inputs), targets).mean()
+        loss.backward()
+        self._optimizer.step()
+        self.loss += loss.detach()
+
+    def _capture(self, size: int, stream: torch.cuda.Stream, pool: Any) -> Captured:
+        task = self.executor.task
+        *inputs, targets = (tensor[:1].to(self.executor.device) for tensor in task.clients[0])
+        example = [*task.prepare(inputs), targets]
+        batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
+        batch = [b.contiguous(memory_format=torch.channels_last) if b.dim() == 4 else b for b in batch]
+        self.flat.module.train()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # cuDNN and the compiler choose their kernels before the capture
+                self._step(batch)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
+            self._step(batch)
+        graph.replay()  # the first replay uploads the graph
+        return Captured(graph, batch)
+
+    def step(self, data: Sequence[Tensor], rows: Tensor) -> None:
+        """One local step on these rows, queued on the current stream."""
+        captured = self.captured[len(rows)]
+        for static, column in zip(captured.batch, data):
+            static.copy_(column[rows])
+        captured.graph.replay()
+
+
+class Lane:
+    """A stream, and the bench that the full batches of its job are trained on."""
+
+    def __init__(self, executor: Cuda, bench: Bench) -> None:
+        self.executor, self.bench = executor, bench
+        self.stream = torch.cuda.Stream(executor.device)
+
+    @torch.no_grad()
+    def run(
+        self, job: Job, start: Model, home: torch.cuda.Stream, ready: torch.cuda.Event
+    ) -> tuple[Update, torch.cuda.Event]:
+        """Queue a whole job on this lane's stream, staying a few steps ahead of it."""
+        executor, bench = self.executor, self.bench
+        under_way = deque[torch.cuda.Event]()
+        with torch.cuda.stream(self.stream):
+            self.stream.wait_event(ready)
+            data, steps = lessons(executor.task, executor.local, executor.seed, job, executor.device)
+            bench.flat.load(start)
+            bench.loss.zero_()
+            for rows in send(torch.cat(steps), executor.device).split([len(index) for index in steps]):
+                if len(rows) in bench.captured:
+                    bench.step(data, rows)
+                else:
+                    self._short_step(data, rows)
+                event = torch.cuda.Event(blocking=True)
+                event.record(self.stream)
+                under_way.append(event)
+                if len(under_way) > _AHEAD:
+                    under_way.popleft().synchronize()
+            delta, buffers = bench.flat.params - start.params, bench.flat.buffers.clone()
+            loss = bench.loss / len(steps)
+            start.params.record_stream(self.stream)
+            for tensor in (delta, buffers, loss):
+                tensor.record_stream(home)  # used there later: its memory is not to be given away before
+            done = self.stream.record_event()
+        examples = executor.task.sizes[job.client]
+        return Update(job, delta, buffers, start.params, examples, {"loss": loss}), done
+
+    def _short_step(self, data: Sequence[Tensor], rows: Tensor) -> None:
+        """One step on a borrowed bench: the model goes there and comes back."""
+        own, other = self.bench, self.executor.borrow()
+        try:
+            self.stream.wait_event(other.free)
+            other.flat.load(Model(own.flat.params, own.flat.buffers))
+            other.loss.copy_(own.loss)
+            other.step(data, rows)
+            own.flat.params.copy_(other.flat.params)
+            own.flat.buffers.copy_(other.flat.buffers)
+            own.loss.copy_(other.loss)
+            other.free = self.stream.record_event()
+        finally:
+            other.lock.release()
+
+
+def _on_device(task: Task, device: str) -> Task:
+    """The task with its data on the device, once."""
+    clients: Any
+    if isinstance(task.clients, Subsets):
+        parts = [part.to(device) for part in task.clients.parts]
+        clients = Subsets([tensor.to(device) for tensor in task.clients.data], parts)
+    else:
+        clients = [[tensor.to(device) for tensor in data] for data in task.clients]
+    test = None if task.test is None else [tensor.to(device) for tensor in task.test]
+    return replace(task, clients=clients, test=test)
