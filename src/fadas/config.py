@@ -94,8 +94,10 @@ class RunConfig:
         return f"{self.label}-{self.seed}"
 
 
-def load(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> dict[str, Any]:
-    """An experiment's tables, with one of its profiles and then `a.b=c` overrides applied."""
+def load(
+    path: Path, overrides: Sequence[str] = (), profile: str | None = None, executor: str | None = None
+) -> dict[str, Any]:
+    """An experiment's tables, with one of its profiles, another executor, and then `a.b=c` overrides applied."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -111,6 +113,10 @@ def load(path: Path, overrides: Sequence[str] = (), profile: str | None = None) 
         if profile not in profiles:
             raise unknown("profile", profile, profiles)
         tables = _merge(tables, _table(profiles[profile], f"profiles.{profile}"))
+    section = _table(tables.get("executor", {}), "executor")
+    if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
+        kept = {key: section[key] for key in ("device", "threads") if key in section}
+        tables["executor"] = {"name": executor, **kept}
     for override in overrides:
         _override(tables, override)
     for key, value in tables.items():

@@ -1,5 +1,6 @@
 """Commands that take an experiment: run, plan, sweep; and report, which compares what they left behind."""
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,12 +35,9 @@ def _tables(
 ) -> dict[str, Any]:
     from fadas.config import load
 
-    tables = load(path, [*overrides, *([] if seed is None else [f"run.seeds=[{seed}]"])], profile)
-    section = tables.get("executor", {})
-    if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
-        section = {"name": executor, **{key: section[key] for key in ("device", "threads") if key in section}}
-    tables["executor"] = {**section, "device": device} if device is not None else section
-    return tables
+    seeds = [] if seed is None else [f"run.seeds=[{seed}]"]
+    devices = [] if device is None else [f"executor.device={json.dumps(device)}"]
+    return load(path, [*overrides, *devices, *seeds], profile, executor)
 
 
 def _select(tables: dict[str, Any], only: str | None) -> list[str]:

@@ -62,6 +62,7 @@ class Cuda:
         self._threads = ThreadPoolExecutor(streams)
         self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
         self._evaluation = FlatModule(self.task.module(seed), device)
+        self._evaluated = torch.compile(self._evaluation.module) if compile else self._evaluation.module
         self._evaluation_stream = torch.cuda.Stream(device)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -69,7 +70,7 @@ class Cuda:
 
     def submit(self, job: Job, start: Model) -> None:
         stream = torch.cuda.current_stream()
-        ready = stream.record_event()  # the start model may still be in the making
+        ready = _record(stream)  # the start model may still be in the making
         self._jobs[job.id] = self._threads.submit(self._run, job, start, stream, ready)
 
     def _run(
@@ -98,7 +99,7 @@ class Cuda:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), self.autocast():
             self._evaluation.load(model)
-            return self.task.evaluate(self._evaluation.module, chunk=2500)
+            return self.task.evaluate(self._evaluated, chunk=2500)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
@@ -126,7 +127,7 @@ class Bench:
         self._forward = torch.compile(module) if compile else module
         self.loss = torch.zeros((), device=executor.device)
         self.lock = threading.Lock()
-        self.free = torch.cuda.current_stream().record_event()  # when the last borrower's step is done
+        self.free = _record(torch.cuda.current_stream())  # when the last borrower's step is done
         initial = self.flat.read()
         pool = torch.cuda.graph_pool_handle()  # the graphs of a bench never run at once: they may share their memory
         stream = torch.cuda.Stream(executor.device)
@@ -192,9 +193,7 @@ class Lane:
                     bench.step(data, rows)
                 else:
                     self._short_step(data, rows)
-                event = torch.cuda.Event(blocking=True)
-                event.record(self.stream)
-                under_way.append(event)
+                under_way.append(_record(self.stream))
                 if len(under_way) > _AHEAD:
                     under_way.popleft().synchronize()
             delta, buffers = bench.flat.params - start.params, bench.flat.buffers.clone()
@@ -202,7 +201,7 @@ class Lane:
             start.params.record_stream(self.stream)
             for tensor in (delta, buffers, loss):
                 tensor.record_stream(home)  # used there later: its memory is not to be given away before
-            done = self.stream.record_event()
+            done = _record(self.stream)
         examples = executor.task.sizes[job.client]
         return Update(job, delta, buffers, start.params, examples, {"loss": loss}), done
 
@@ -217,9 +216,15 @@ class Lane:
             own.flat.params.copy_(other.flat.params)
             own.flat.buffers.copy_(other.flat.buffers)
             own.loss.copy_(other.loss)
-            other.free = self.stream.record_event()
+            other.free = _record(self.stream)
         finally:
             other.lock.release()
+
+
+def _record(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    event = torch.cuda.Event(blocking=True)  # whoever waits for it on the host leaves the processor to others
+    event.record(stream)
+    return event
 
 
 def _on_device(task: Task, device: str) -> Task:
