@@ -184,6 +184,7 @@ def test_tensorboard(tmp_path):
         (["plan", DEMO, "--set", "run.time=0.1"], "time limit"),
         (["report", "nowhere"], "no finished runs in nowhere"),
         (["bench", "toast"], "unknown benchmark 'toast'"),
+        (["run", DEMO, "--executor", "cuda"], "the cuda executor needs a CUDA device"),
         (["sweep", DEMO, "--validation", "7"], "held-out share"),
         (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ],

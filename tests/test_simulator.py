@@ -262,6 +262,8 @@ def test_mistakes(task):
         simulate(p, make_task(clients=9), FADAS(), LOCAL)
     with pytest.raises(ValueError, match="unknown executor"):
         simulate(p, task, FADAS(), LOCAL, executor="magic")
+    with pytest.raises(ValueError, match="needs a CUDA device"):
+        simulate(p, task, FADAS(), LOCAL, executor="cuda")
     with pytest.raises(ValueError, match="eval_every"):
         simulate(p, task, FADAS(), LOCAL, eval_every=0)
 

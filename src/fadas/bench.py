@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fadas.build import ConfigError
+
 Rows = list[dict[str, Any]]
 
 
@@ -39,7 +41,6 @@ def bench_cpu(scale: float = 1.0) -> Rows:
 
     from fadas.algorithms import FADAS
     from fadas.client import LocalSGD
-    from fadas.executors import EXECUTORS
     from fadas.planner import plan
     from fadas.simulator import simulate
     from fadas.tasks import TASKS
@@ -52,7 +53,7 @@ def bench_cpu(scale: float = 1.0) -> Rows:
     try:
         count = timeline.steps * timeline.schedule.buffer
         rates = {"plain PyTorch loop": _rate(lambda: _plain_loop(task, local, timeline), count)}
-        for name in EXECUTORS:
+        for name in ("inline", "batched"):
             run = partial(simulate, timeline, task, algorithm, local, executor=name, eval_every=timeline.steps)
             rates[f"fadas, {name}"] = _rate(lambda run=run: list(run()), count)
     finally:
@@ -108,6 +109,8 @@ def bench_gpu(scale: float = 1.0) -> Rows:
     from fadas.planner import plan
     from fadas.simulator import simulate
 
+    if not torch.cuda.is_available():
+        raise ConfigError("bench gpu needs a CUDA device")
     task, source = _images()
     local, algorithm = LocalSGD(lr=0.1, epochs=2, batch_size=50), FADAS(1e-4)
     rows: Rows = []
