@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
 from fadas.combine import Calibrated, ExampleWeighted
-from fadas.config import load, resolve, seeds, select
+from fadas.config import resolve, seeds
 from fadas.delays import Mild, Uniform
 from fadas.experiment import make_plan
 from fadas.ledger import Schedule
 from fadas.optim import AMSGrad, Torch
 from fadas.stepsize import DelayAdaptive
+from fadas.tables import load, select
 from fadas.toml import dumps
 
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fadas.config import load, resolve, select
+from fadas.config import resolve
+from fadas.tables import load, select
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / "examples" / "own_model.py").read_text()

@@ -1,20 +1,17 @@
-"""Experiments: TOML -> tables -> typed settings of one run.
+"""Settings: the tables of an experiment -> the typed settings of one run.
 
 An experiment names a task, a schedule, delays, local training, limits, and any number of algorithms. An algorithm's
 table holds its own parameters and may override the sections `local`, `schedule` and `run`. Resolving one algorithm and
 one seed gives a `RunConfig`, whose `tables` are again a valid experiment: the config.toml beside the results.
 """
 
-import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fadas.algorithms import ALGORITHMS, Algorithm
-from fadas.build import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of, unknown
+from fadas.build import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
 from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Combine
 from fadas.delays import DELAYS, Delays
@@ -23,15 +20,12 @@ from fadas.executors import EXECUTORS
 from fadas.ledger import Refill, Schedule
 from fadas.optim import OPTIMIZERS, Optimizer
 from fadas.stepsize import STEP_SIZES, StepSize
+from fadas.tables import OWN_SECTIONS, as_table
 from fadas.tasks import TASKS
 
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
 PARTS_OF = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
-SECTIONS = ("name", "task", "schedule", "delays", "local", "executor", "run", "algorithms", "sweep")
 EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
-OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-_LETTERS = "letters, digits, '.', '_', '+' and '-', 100 at most"
 
 
 @dataclass(frozen=True)
@@ -94,94 +88,6 @@ class RunConfig:
         return f"{self.label}-{self.seed}"
 
 
-def load(
-    path: Path, overrides: Sequence[str] = (), profile: str | None = None, executor: str | None = None
-) -> dict[str, Any]:
-    """An experiment's tables, with one of its profiles, another executor, and then `a.b=c` overrides applied."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    tables.setdefault("name", path.stem)
-    for section in ("task", "delays"):  # a path in the file is relative to the file
-        if _has(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
-            tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
-    profiles = _table(tables.pop("profiles", {}), "profiles")
-    if profile is not None:
-        if profile not in profiles:
-            raise unknown("profile", profile, profiles)
-        tables = _merge(tables, _table(profiles[profile], f"profiles.{profile}"))
-    section = _table(tables.get("executor", {}), "executor")
-    if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
-        kept = {key: section[key] for key in ("device", "threads") if key in section}
-        tables["executor"] = {"name": executor, **kept}
-    for override in overrides:
-        _override(tables, override)
-    for key, value in tables.items():
-        if key not in SECTIONS:
-            raise unknown("section", key, SECTIONS)
-        if not isinstance(value, str if key == "name" else dict):
-            raise ConfigError(f"{key} must be a {'string' if key == 'name' else 'table'}, not {value!r}")
-    if not _NAME.fullmatch(tables["name"]):
-        raise ConfigError(f"the experiment's name {tables['name']!r} cannot name a folder; use {_LETTERS}")
-    for label, table in tables.get("algorithms", {}).items():
-        if not isinstance(table, dict):
-            raise ConfigError(f"algorithms.{label} must be a table, not {table!r}")
-        if not _NAME.fullmatch(label):
-            raise ConfigError(f"algorithms.{label}: this cannot name a folder; use {_LETTERS}")
-    for label in tables.get("sweep", {}):
-        if label not in tables.get("algorithms", {}):
-            raise unknown("algorithm", label, tables.get("algorithms", {}))
-    if not tables.get("algorithms"):
-        raise ConfigError(f"{path} names no algorithms: add a table such as [algorithms.fadas]")
-    return tables
-
-
-def _override(tables: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not all(key.split(".")):
-        raise ConfigError(f"--set takes a.b=c, not {override!r}")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    _put(tables, key, value, f"--set {override}")
-    if key.partition(".")[0] in OWN_SECTIONS:  # said on the command line, so it counts for every algorithm
-        for label, table in tables.get("algorithms", {}).items():
-            if isinstance(table, dict) and _has(table, key):
-                _put(tables, f"algorithms.{label}.{key}", value, f"--set {override}")
-
-
-def _put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
-    *path, last = key.split(".")
-    for part in path:
-        tables = tables.setdefault(part, {})
-        if not isinstance(tables, dict):
-            raise ConfigError(f"{where}: {part} is not a table")
-    tables[last] = value
-
-
-def _has(table: Any, key: str) -> bool:
-    for part in key.split("."):
-        if not isinstance(table, Mapping) or part not in table:
-            return False
-        table = table[part]
-    return True
-
-
-def select(tables: Table, only: Sequence[str] | None = None) -> list[str]:
-    """The labels of the algorithms to run."""
-    labels = list(tables["algorithms"])
-    for label in only or ():
-        if label not in labels:
-            raise unknown("algorithm", label, labels)
-    if only is not None and not only:
-        raise ConfigError("no algorithm is chosen")
-    return labels if only is None else [label for label in labels if label in only]
-
-
 def seeds(tables: Table) -> tuple[int, ...]:
     return build(RunSettings, tables.get("run", {}), "run").seeds
 
@@ -190,10 +96,9 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     """The settings of one run, every default filled in."""
     where = f"algorithms.{label}"
     own = dict(tables["algorithms"][label])
-    sections = {
-        name: _table(tables.get(name, {}), name) for name in ("task", "schedule", "delays", "local", "executor", "run")
-    }
-    own_sections = {name: _table(own.pop(name, {}), f"{where}.{name}") for name in OWN_SECTIONS}
+    names = ("task", "schedule", "delays", "local", "executor", "run")
+    sections = {name: as_table(tables.get(name, {}), name) for name in names}
+    own_sections = {name: as_table(own.pop(name, {}), f"{where}.{name}") for name in OWN_SECTIONS}
     if "seeds" in own_sections["run"]:
         raise ConfigError(f"{where}.run.seeds: seeds belong to the experiment, under [run]")
     for name, table in own_sections.items():
@@ -327,20 +232,6 @@ def _spec(
     table |= {key: value for key, value in given.items() if key in takes}
     values = arguments(factory, table, where, later=later)
     return partial(factory, **values), {"name": name, **values}
-
-
-def _merge(tables: Table, changes: Table) -> dict[str, Any]:
-    merged = dict(tables)
-    for key, value in changes.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a table, not {value!r}")
-    return dict(value)
 
 
 def _plain(value: Any) -> Any:

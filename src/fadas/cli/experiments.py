@@ -33,7 +33,7 @@ def _tables(
     executor: str | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    from fadas.config import load
+    from fadas.tables import load
 
     seeds = [] if seed is None else [f"run.seeds=[{seed}]"]
     devices = [] if device is None else [f"executor.device={json.dumps(device)}"]
@@ -41,7 +41,7 @@ def _tables(
 
 
 def _select(tables: dict[str, Any], only: str | None) -> list[str]:
-    from fadas.config import select
+    from fadas.tables import select
 
     return select(tables, None if only is None else [name.strip() for name in only.split(",")])
 
