@@ -219,6 +219,15 @@ def test_interrupted_runs_leave_what_they_had_and_start_again(tmp_path):
     assert len(lines(metrics)) == 500
 
 
+def test_a_run_stops_at_its_target(tmp_path):
+    stop = ["--set", "run.stop_at_target=true", "--set", "run.target=0.5"]
+    done = fadas("run", DEMO, "--only", "fadas", "--seed", "3", *stop, "--out", tmp_path, "--json")
+    result = json.loads(done.stdout)
+    assert result["metrics"]["accuracy"] >= 0.5
+    assert result["step"] < 500
+    assert result["time_to_target"] == result["time"]
+
+
 def test_set_counts_for_every_algorithm(tmp_path):
     fadas("run", DEMO, "--only", "fedavg", *SMALL, "--set", "local.lr=0.07", "--out", tmp_path, "--no-report")
     assert "lr = 0.07" in (tmp_path / "fedavg-7" / "config.toml").read_text()

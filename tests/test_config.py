@@ -132,6 +132,12 @@ def test_overrides(tmp_path):
     assert seeds(load(write(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
 
 
+def test_limits_may_stand_with_each_algorithm(tmp_path):
+    tables = load(write(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
+    assert seeds(tables) == (0,)
+    assert resolve(tables, "fadas", 0).run.steps == 5
+
+
 def test_outside_code(tmp_path):
     config = resolved(tmp_path, BASE + "preset = 'fadas.algorithms:FedBuff'\n")
     assert config.algorithm.schedule(4, 2).refill == "arrival"

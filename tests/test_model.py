@@ -85,3 +85,16 @@ def test_scalars_and_rebound_buffers():
     flat.module(torch.ones(1))
     assert flat.read().buffers.tolist() == [1.0], "a job must not see what another left behind"
     assert flat.state_dict(start)["seen"] == 0
+
+
+def test_layouts_agree():
+    """Channels-last vectors (as on a GPU) name the same tensors as plain ones, also for a batch of models."""
+    from fadas.model import _split
+
+    shapes = {"conv": torch.Size([4, 3, 2, 2]), "bias": torch.Size([4])}
+    flat = torch.arange(2 * 52.0).view(2, 52)
+    plain, last = (_split(flat, shapes, layout) for layout in (False, True))
+    assert plain["conv"].shape == last["conv"].shape == (2, 4, 3, 2, 2)
+    assert torch.equal(last["conv"][1], flat[1, :48].view(4, 2, 2, 3).permute(0, 3, 1, 2))
+    assert last["conv"][0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(plain["bias"], last["bias"])

@@ -1,4 +1,4 @@
-"""Local training: the only two loops in which clients learn, one job at a time or many jobs at once.
+"""Local training: one job at a time, or many jobs at once. (executors/cuda.py captures the same step as a graph.)
 
 A job's randomness comes from (run seed, job id) alone, so its update does not depend on when, where or beside which
 other jobs it is computed.
@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update, split
+from fadas.model import FlatModule, Model, Update
 from fadas.rng import BATCHES, mix
 from fadas.task import Task
 
@@ -182,10 +182,10 @@ class BatchTrainer:
         offsets = list(accumulate((len(columns[-1]) for columns in data), initial=0))
         pool = [torch.cat(columns) for columns in zip(*data, strict=True)]
         params = torch.stack([start.params for _, start in work])
-        views = split(params, flat.param_shapes)
+        views = flat.named_params(params)
         buffers = {
             name: rows.contiguous()  # BatchNorm under vmap updates contiguous statistics in place, and only those
-            for name, rows in split(torch.stack([start.buffers for _, start in work]), flat.buffer_shapes).items()
+            for name, rows in flat.named_buffers(torch.stack([start.buffers for _, start in work])).items()
         }
         counters = {name: initial.expand(len(work), *initial.shape).clone() for name, initial in flat.counters.items()}
         losses = torch.zeros(len(work), device=params.device)

@@ -89,7 +89,8 @@ class RunConfig:
 
 
 def seeds(tables: Table) -> tuple[int, ...]:
-    return build(RunSettings, tables.get("run", {}), "run").seeds
+    section = as_table(tables.get("run", {}), "run")
+    return build(RunSettings, {"steps": 1, **section}, "run").seeds  # a limit may stand with each algorithm instead
 
 
 def resolve(tables: Table, label: str, seed: int) -> RunConfig:

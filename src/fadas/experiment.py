@@ -134,7 +134,7 @@ def execute(
 
 def label_counts(task: Task) -> list[list[int]] | None:
     """For each client, how many examples of each label it has; None where targets are no labels, or too many."""
-    labels = [data[-1] for data in task.clients]
+    labels = [task.targets(client) for client in range(len(task.clients))]
     if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
         return None
     classes = 1 + max(int(targets.max()) for targets in labels)

@@ -60,7 +60,7 @@ class FlatModule:
         self.params, self.param_shapes = self._flatten(trained, device)
         self.buffers, self.buffer_shapes = self._flatten(floats, device)
         self.grads = torch.zeros_like(self.params)
-        for name, grad in split(self.grads, self.param_shapes, self._channels_last).items():
+        for name, grad in self.named_params(self.grads).items():
             trained[name].grad = grad
         self._tied = [(*_owner(module, name), buffer) for name, buffer in floats.items()]
         self.counters = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
@@ -75,7 +75,7 @@ class FlatModule:
         flat = torch.empty(
             sum(t.numel() for t in tensors.values()), dtype=next(iter(tensors.values())).dtype, device=device
         )
-        for name, view in split(flat, shapes, self._channels_last).items():
+        for name, view in _split(flat, shapes, self._channels_last).items():
             view.copy_(tensors[name].detach())
             tensors[name].data = view
         return flat, shapes
@@ -83,6 +83,13 @@ class FlatModule:
     def read(self) -> Model:
         self._tie()
         return Model(self.params.clone(), self.buffers.clone())
+
+    def named_params(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views into parameters laid out as this module's: [P], or [B, P] for a batch of models."""
+        return _split(flat, self.param_shapes, self._channels_last)
+
+    def named_buffers(self, flat: Tensor) -> dict[str, Tensor]:
+        return _split(flat, self.buffer_shapes, self._channels_last)
 
     def _tie(self) -> None:
         """A forward pass may have put a new tensor in a buffer's place: take its values and put the view back."""
@@ -110,7 +117,7 @@ def _owner(module: nn.Module, name: str) -> tuple[dict[str, Tensor], str]:
     return cast(dict[str, Tensor], module.get_submodule(path)._buffers), last  # pyright: ignore[reportPrivateUsage]
 
 
-def split(flat: Tensor, shapes: Mapping[str, torch.Size], channels_last: bool = False) -> dict[str, Tensor]:
+def _split(flat: Tensor, shapes: Mapping[str, torch.Size], channels_last: bool) -> dict[str, Tensor]:
     """Named views into the last dimension of a flat tensor ([P], or [B, P] for a batch of models)."""
     views: dict[str, Tensor] = {}
     offset = 0

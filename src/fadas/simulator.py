@@ -48,7 +48,7 @@ class Record:
 
 
 class Simulation:
-    """Iterate over it to run it. `model`, `state_dict()` and `server` are there at any time, also half-way."""
+    """Iterate over it to run it. `module()`, `state_dict()` and `server` are there at any time, also half-way."""
 
     def __init__(
         self,

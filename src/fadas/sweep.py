@@ -14,7 +14,8 @@ from typing import Any
 
 from fadas import runs
 from fadas.build import ConfigError
-from fadas.config import Table, resolve
+from fadas.config import resolve
+from fadas.tables import Table, put
 
 
 def grid(tables: Table, label: str) -> list[dict[str, Any]]:
@@ -33,13 +34,7 @@ def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
     """The tables with one point of the grid put into the algorithm's table."""
     changed = copy.deepcopy(dict(tables))
     for key, value in point.items():
-        *path, last = key.split(".")
-        table = changed["algorithms"][label]
-        for part in path:
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise ConfigError(f"sweep.{label}.{key}: {part} of algorithms.{label} is not a table")
-        table[last] = value
+        put(changed["algorithms"][label], key, value, f"sweep.{label}.{key}")
     return changed
 
 

@@ -65,16 +65,16 @@ def _override(tables: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set takes a.b=c, not {override!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         value = text  # a bare word is a string
-    _put(tables, key, value, f"--set {override}")
+    put(tables, key, value, f"--set {override}")
     if key.partition(".")[0] in OWN_SECTIONS:  # said on the command line, so it counts for every algorithm
         for label, table in tables.get("algorithms", {}).items():
             if isinstance(table, dict) and _has(table, key):
-                _put(tables, f"algorithms.{label}.{key}", value, f"--set {override}")
+                put(tables, f"algorithms.{label}.{key}", value, f"--set {override}")
 
 
-def _put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
+def put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})

@@ -83,6 +83,12 @@ class Task:
         if self.test is not None and not _length(self.test, "test"):
             raise ValueError("the test data have no examples")
 
+    def targets(self, client: int) -> Tensor:
+        """A client's targets, without gathering its inputs."""
+        if isinstance(self.clients, Subsets):
+            return self.clients.data[-1][self.clients.parts[client]]
+        return self.clients[client][-1]
+
     def module(self, seed: int = 0) -> nn.Module:
         """A fresh module. One made by a function is initialised from the seed; a given one is copied as it is."""
         if isinstance(self.model, nn.Module):
