@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -62,6 +63,24 @@ def test_amsgrad_three_steps_by_hand():
     # second coordinate: v shrinks after the first step (0.04, 0.0396, 0.039829) and vhat stays
     assert slots["vhat"][1] == pytest.approx(0.04)
     assert slots["v"][1] == pytest.approx(0.99 * 0.99 * 0.04 + 0.01 * 0.0625)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "coordinate", "steps"),
+    [
+        # deltas -2, 0, 0.25; m: -0.2, -0.18, -0.137; v: 0.04, 0.0396, 0.039829
+        (Adam(), 1, [-0.1, -0.0904534, -0.0686469]),
+        # deltas 1, 0.5, -1; m: 0.1, 0.14, 0.026; v grows by 0.01 delta^2 each time: 0.01, 0.0125, 0.0225
+        (Yogi(), 0, [0.1, 0.1252198, 0.0173333]),
+        # deltas 1, 0.5, -1; sums of squares 1, 1.25, 2.25; no momentum
+        (Adagrad(), 0, [0.1, 0.0447214, -0.0666667]),
+    ],
+)
+def test_three_steps_by_hand(optimizer, coordinate, steps):
+    """Each step is eta m / sqrt(v) with eta = 0.1, worked out on paper."""
+    path = [X, *run(optimizer)[0]]
+    moved = [(after - before)[coordinate].item() for before, after in pairwise(path)]
+    assert moved == pytest.approx(steps, abs=2e-7)
 
 
 def test_sgd():
