@@ -76,7 +76,8 @@ def test_fadas_da_against_a_naive_implementation_of_algorithm_1():
             vector_to_parameters(versions[job.version].clone(), client.parameters())
             optimizer = torch.optim.SGD(client.parameters(), LOCAL.lr, weight_decay=LOCAL.weight_decay)
             inputs, targets = task.clients[job.client]
-            for index in lessons(task, LOCAL, p.seed, job, "cpu")[1]:
+            (epoch,) = lessons(task, LOCAL, p.seed, job, "cpu")[1]
+            for index in epoch.split(LOCAL.batch_size):
                 optimizer.zero_grad()
                 F.cross_entropy(client(inputs[index]), targets[index]).backward()
                 optimizer.step()

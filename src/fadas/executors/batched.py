@@ -1,6 +1,7 @@
 """Everything pending at once, in this process: for models so small that one job cannot fill the machine."""
 
-from fadas.client import BatchTrainer, LocalSGD
+from fadas.batch import BatchTrainer
+from fadas.client import LocalSGD
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task

@@ -185,10 +185,12 @@ class Lane:
         under_way = deque[torch.cuda.Event]()
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(ready)
-            data, steps = lessons(executor.task, executor.local, executor.seed, job, executor.device)
+            data, epochs = lessons(executor.task, executor.local, executor.seed, job, executor.device)
             bench.flat.load(start)
             bench.loss.zero_()
-            for rows in send(torch.cat(steps), executor.device).split([len(index) for index in steps]):
+            rows_of_all = send(torch.cat(epochs), executor.device).split([len(rows) for rows in epochs])
+            steps = [rows for epoch in rows_of_all for rows in epoch.split(executor.local.batch_size)]
+            for rows in steps:
                 if len(rows) in bench.captured:
                     bench.step(data, rows)
                 else:

@@ -1,0 +1,215 @@
+"""Local training, many jobs at once, whatever version each starts from: for models so small that one job is overhead.
+
+Two ways: a `Stacked` chain where the module is one, which costs little more than the arithmetic; else `vmap`, which
+takes nearly everything.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+from torch.nn.utils.rnn import pad_sequence
+
+from fadas.client import LocalSGD, lessons, train
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model, Update
+from fadas.stacked import Stacked
+from fadas.task import Task
+
+Work = tuple[Job, Model]  # a job and the model it starts from
+_GATHERED = 1 << 24  # bytes
+Trained = tuple[Tensor, Tensor, Tensor]  # for each job: parameters, buffers, the sum of its losses over the steps
+
+
+class BatchTrainer:
+    """Trains a batch of jobs in one call.
+
+    Batches of unequal size are padded, and the padding has no weight in the loss. That is not possible when examples
+    see each other (BatchNorm), when the module has buffers, or when the loss is a mean already: then only jobs with
+    equally many examples share a call (`groups`).
+    """
+
+    def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
+        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in flat.module.modules()):
+            raise ValueError("dropout draws differ when jobs share a batch; use the inline executor for this module")
+        self.flat, self.task, self.local, self.seed = flat, task, local, seed
+        self._gradients = vmap(grad_and_value(self._value), randomness="error")
+        self._pads = self._may_pad()
+        self.stacked = self._stack() if self._pads else None
+        if not self.stacked:
+            self.train([(Job(0, 0, 0), flat.read())])  # a module that vmap cannot take shows here, not within a run
+
+    def groups(self, work: Sequence[Work]) -> list[list[Work]]:
+        """The jobs that may train in one call."""
+        if self._pads:
+            return [list(work)]
+        by_size: dict[int, list[Work]] = {}
+        for item in work:
+            by_size.setdefault(self.task.sizes[item[0].client], []).append(item)
+        return list(by_size.values())
+
+    def train(self, work: Sequence[Work]) -> list[Update]:
+        """The jobs' updates, in no particular order."""
+        batch = self._collate(self.local, work)
+        params, buffers, losses = self._run_stacked(self.stacked, batch) if self.stacked else self._run_mapped(batch)
+        deltas = params.sub_(torch.stack([start.params for _, start in batch.work]))
+        means = (losses / torch.tensor(batch.steps, device=losses.device)).tolist()
+        return [
+            Update(job, delta.clone(), rest.clone(), start.params, self.task.sizes[job.client], {"loss": loss})
+            for (job, start), delta, rest, loss in zip(batch.work, deltas.unbind(), buffers.unbind(), means)
+        ]
+
+    @torch.no_grad()
+    def _may_pad(self) -> bool:
+        """Does the loss come per example, and is an example's output the same in whatever company?"""
+        flat = self.flat
+        if flat.buffers.numel():  # running statistics would count the padding
+            return False
+        few = [self.task.clients[client] for client in range(min(3, len(self.task.clients)))]
+        *inputs, targets = (torch.cat([part[:3] for part in column]).to(flat.device) for column in zip(*few))
+        if len(targets) < 3:
+            return False
+        inputs = self.task.prepare(inputs)
+        flat.module.train()
+        one, other = (flat.module(*(column[rows] for column in inputs)) for rows in ([0, 1], [0, 2]))
+        return self.task.loss(one, targets[[0, 1]]).dim() > 0 and torch.allclose(one[0], other[0], rtol=1e-4)
+
+    def _stack(self) -> Stacked | None:
+        """The stacked module, if two jobs from unlike models learn in it what they learn one by one."""
+        local, start = replace(self.local, steps=2), self.flat.read()
+        other = Model(start.params * 0.9, start.buffers)
+        work = [(Job(0, 0, 0), start), (Job(1, len(self.task.sizes) - 1, 0), other)]
+        self.flat.module.train()
+        try:
+            stacked = Stacked(self.flat, self.task.loss, local.lr, local.weight_decay)
+            batch = self._collate(local, work)
+            trained, _, _ = self._run_stacked(stacked, batch)
+        except Exception:  # tracing runs the user's code, which may do anything; vmap is there
+            return None
+        for row, (job, start) in zip(trained, batch.work):
+            delta = train(self.flat, self.task, local, self.seed, job, start).delta
+            if not torch.allclose(row - start.params, delta, rtol=1e-2, atol=1e-3 * float(delta.abs().max())):
+                return None
+        return stacked
+
+    def _collate(self, local: LocalSGD, work: Sequence[Work]) -> "_Batch":
+        # A width that does not depend on who is in the batch: company should not change a job's rounding.
+        width = min(local.batch_size, max(self.task.sizes))
+        data: list[Sequence[Tensor]] = []
+        indices: list[Tensor] = []
+        lengths: list[list[int]] = []
+        for job, _ in work:
+            columns, epochs = lessons(self.task, local, self.seed, job, self.flat.device)
+            data.append(columns)
+            lengths.append([])
+            for k, rows in enumerate(epochs):
+                full, rest = divmod(len(rows), width)
+                lengths[-1] += [width] * full
+                if rest:
+                    lengths[-1].append(rest)
+                    epochs[k] = F.pad(rows, (0, width - rest), value=int(rows[0]))  # with a row of its own
+            indices.append((epochs[0] if len(epochs) == 1 else torch.cat(epochs)).view(-1, width))
+        if all(columns is data[0] for columns in data):
+            pool = data[0]
+        else:
+            offsets = accumulate((len(columns[-1]) for columns in data), initial=0)
+            indices = [index + offset for index, offset in zip(indices, offsets)]
+            pool = [torch.cat(columns) for columns in zip(*data, strict=True)]
+        # Longest first: at local step k the jobs that still have a batch are then the first few.
+        order = sorted(range(len(work)), key=lambda i: -len(lengths[i]))
+        longest = len(lengths[order[0]])
+        return _Batch(
+            [work[i] for i in order],
+            pool,
+            pad_sequence([indices[i] for i in order]).to(self.flat.device),
+            torch.tensor([lengths[i] + [width] * (longest - len(lengths[i])) for i in order]).t().to(self.flat.device),
+            [len(lengths[i]) for i in order],
+        )
+
+    def _run_stacked(self, stacked: Stacked, batch: "_Batch") -> Trained:
+        stacked.load([start for _, start in batch.work])
+        steps, jobs, width = batch.index.shape
+        losses = torch.zeros_like(batch.weights)
+        # Gathering the batches of several steps at once saves calls; too many at once would take memory.
+        at_once = 1 + _GATHERED // (jobs * width * sum(column[0].nbytes for column in batch.pool))
+        active = jobs
+        for first in range(0, steps, at_once):
+            index = batch.index[first : first + at_once]
+            columns = [column.index_select(0, index.flatten()).unflatten(0, index.shape) for column in batch.pool]
+            for k, (inputs, targets) in enumerate(zip(*columns), first):
+                weights = batch.weights[k]
+                if batch.active[k] < jobs:
+                    if batch.active[k] < active:
+                        active = batch.active[k]
+                        stacked.keep(active)
+                    inputs, targets, weights = inputs[:active], targets[:active], weights[:active]
+                loss = stacked.step(inputs.flatten(0, 1), targets.flatten(0, 1), weights.flatten())
+                losses[k, :active] = loss.view_as(weights)
+        total = losses.mul_(batch.weights).sum((0, 2))
+        return stacked.params(), total.new_zeros(jobs, 0), total
+
+    def _run_mapped(self, batch: "_Batch") -> Trained:
+        flat, local, jobs = self.flat, self.local, len(batch.work)
+        flat.module.train()
+        params = torch.stack([start.params for _, start in batch.work])
+        views = flat.named_params(params)
+        buffers = {
+            name: rows.contiguous()  # BatchNorm under vmap updates contiguous statistics in place, and only those
+            for name, rows in flat.named_buffers(torch.stack([start.buffers for _, start in batch.work])).items()
+        }
+        counters = {name: initial.expand(jobs, *initial.shape).clone() for name, initial in flat.counters.items()}
+        total = torch.zeros(jobs, device=params.device)
+        for k, active in enumerate(batch.active):
+            width = None if self._pads else int(batch.lengths[k, 0])  # without padding all are equally long
+            index, weights = batch.index[k, :active, :width], batch.weights[k, :active, :width]
+            *inputs, targets = (column[index] for column in batch.pool)
+            here = {name: view[:active] for name, view in views.items()}
+            state = {name: tensor[:active] for name, tensor in (buffers | counters).items()}
+            grads, values = self._gradients(here, state, inputs, targets, weights)
+            for name, view in here.items():
+                view.sub_(grads[name].add_(view, alpha=local.weight_decay), alpha=local.lr)
+            total[:active] += values
+        return params, torch.cat([params.new_zeros(jobs, 0), *(rows.flatten(1) for rows in buffers.values())], 1), total
+
+    def _value(
+        self,
+        params: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        inputs: list[Tensor],
+        targets: Tensor,
+        weights: Tensor,
+    ) -> Tensor:
+        losses = self.task.loss(functional_call(self.flat.module, (params, buffers), tuple(inputs)), targets)
+        return (_per_example(losses) * weights).sum() if self._pads else losses.mean()
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What a batch of jobs trains on, the job with the most local steps first."""
+
+    work: list[Work]
+    pool: Sequence[Tensor]  # columns of data
+    index: Tensor  # [K, B, width] rows of the pool: local step, job, place in the batch
+    lengths: Tensor  # [K, B] how many of these places are not padding
+    steps: list[int]  # of each job
+
+    @cached_property
+    def active(self) -> list[int]:
+        """For each local step: how many jobs take part."""
+        return [sum(steps > k for steps in self.steps) for k in range(self.steps[0])]
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """The share of each place in its batch's mean loss; of padding, none."""
+        places = torch.arange(self.index.shape[2], device=self.index.device)
+        return (places < self.lengths[..., None]) / self.lengths[..., None]
+
+
+def _per_example(losses: Tensor) -> Tensor:
+    return losses.flatten(1).mean(1) if losses.dim() > 1 else losses

@@ -1,0 +1,183 @@
+"""The parameters of many jobs in one chain of layers, with a backward pass written out.
+
+For small networks most of the time goes to calling kernels, not to arithmetic: autograd, `vmap` and an optimizer each
+add calls of their own. A chain of linear layers and functions without parameters (activations, reshaping, pooling)
+needs none of them: examples of all jobs pass through it together, each linear layer is one batched product over the
+jobs, and the product that gives a weight's gradient applies the SGD step in the same call.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from fadas.model import FlatModule, Model
+from fadas.task import Loss, cross_entropy
+
+_RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
+
+
+class Layer(Protocol):
+    """Takes and gives activations with all jobs' examples one after the other: [B * n, ...]."""
+
+    def forward(self, x: Tensor) -> Tensor: ...
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """From the gradient of what went out to the gradient of what came in."""
+        ...
+
+
+class Linear:
+    """A linear layer: weight [B, out, in], bias [B, 1, out]."""
+
+    def __init__(self, lr: float, decay: float, weight: str, bias: str | None) -> None:
+        self.lr, self.decay, self.names = lr, decay, (weight, bias)
+        self._ones = torch.ones(0)
+
+    def load(self, params: dict[str, Tensor], jobs: int) -> None:
+        weight, bias = self.names
+        self._weight, self._bias = params[weight][:jobs], None if bias is None else params[bias][:jobs, None]
+        self._across, self._jobs = self._weight.mT, jobs
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._rows, self._shape = x.reshape(self._jobs, -1, x.shape[-1]), x.shape
+        if self._bias is None:
+            return torch.bmm(self._rows, self._across).view(*x.shape[:-1], -1)
+        return torch.baddbmm(self._bias, self._rows, self._across).view(*x.shape[:-1], -1)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return torch.bmm(grad.view(self._jobs, -1, grad.shape[-1]), self._weight).view(self._shape)
+
+    def learn(self, grad: Tensor) -> None:
+        """The SGD step, given the gradient of what went out."""
+        grad = grad.view(self._jobs, -1, grad.shape[-1])
+        self._weight.baddbmm_(grad.mT, self._rows, beta=self.decay, alpha=-self.lr)
+        if self._bias is not None:
+            if self._ones.shape[0] != self._jobs or self._ones.shape[2] != grad.shape[1]:
+                self._ones = grad.new_ones(self._jobs, 1, grad.shape[1])
+            self._bias.baddbmm_(self._ones, grad, beta=self.decay, alpha=-self.lr)
+
+
+class Relu:
+    def forward(self, x: Tensor) -> Tensor:
+        self._out = x.relu()
+        return self._out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return torch.ops.aten.threshold_backward(grad, self._out, 0)
+
+
+class Other:
+    """Any function without parameters, differentiated by autograd."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self._function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._in = x.detach().requires_grad_(x.is_floating_point())
+        with torch.enable_grad():
+            self._out = self._function(self._in)
+        return self._out.detach()
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return torch.autograd.grad(self._out, self._in, grad)[0]
+
+
+class Stacked:
+    """`flat`'s module for B jobs. A ValueError where it is no such chain."""
+
+    def __init__(self, flat: FlatModule, loss: Loss, lr: float, weight_decay: float) -> None:
+        self._flat, self._loss = flat, loss
+        self._layers = _chain(flat.module, lr, 1 - lr * weight_decay)
+        self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
+        used = [name for layer in self._linear for name in layer.names if name]
+        if sorted(used) != sorted(flat.param_shapes):
+            raise ValueError("not every parameter is used exactly once, in a linear layer")
+        self._learning = self._layers[self._layers.index(self._linear[0]) :]  # below, nothing needs a gradient
+
+    def load(self, starts: Sequence[Model]) -> None:
+        views = self._flat.named_params(torch.stack([start.params for start in starts]))
+        self._params = {name: view.contiguous() for name, view in views.items()}  # products write into these faster
+        self.keep(len(starts))
+
+    def keep(self, jobs: int) -> None:
+        """From now on only the first so many jobs take part."""
+        for layer in self._linear:
+            layer.load(self._params, jobs)
+
+    def params(self) -> Tensor:
+        """The parameters of all jobs: [B, P]."""
+        return torch.cat([tensor.flatten(1) for tensor in self._params.values()], 1)
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """One SGD step of every job on its weighted examples; returns the loss of each example."""
+        x = inputs
+        for layer in self._layers:
+            x = layer.forward(x)
+        losses, grad = _losses(self._loss, x, targets, weights)
+        for layer in reversed(self._learning):
+            below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights move
+            if isinstance(layer, Linear):
+                layer.learn(grad)
+            grad = below
+        return losses
+
+
+def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
+    """The module as a chain of layers, found by tracing what its `forward` does."""
+    graph = fx.Tracer().trace(module)
+    modules = dict(module.named_modules())
+    layers: list[Layer] = []
+    last: fx.Node | None = None
+    for node in graph.nodes:
+        if node.op == "output":
+            if node.args[0] is not last:
+                raise ValueError("the output is not the chain's end")
+            return layers
+        if last is None:
+            if node.op != "placeholder":
+                raise ValueError("the chain does not begin with the input")
+            last = node
+            continue
+        if node.op not in ("call_module", "call_function", "call_method") or node.args[:1] != (last,):
+            raise ValueError(f"{node} does not follow from the step before it alone")
+        if any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values())):
+            raise ValueError(f"{node} depends on more than the step before it")
+        layers.append(_layer(node, modules.get(str(node.target)), lr, decay))
+        last = node
+    raise ValueError("the module gives no output")
+
+
+def _layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float) -> Layer:
+    kind = type(module) if node.op == "call_module" else node.target
+    if kind in _RELUS:
+        return Relu()
+    if node.op != "call_module":
+        name, arguments, options = node.target, node.args[1:], node.kwargs
+        if callable(name):
+            return Other(lambda x: name(x, *arguments, **options))
+        return Other(lambda x: getattr(x, str(name))(*arguments, **options))
+    if kind is nn.Linear:
+        assert isinstance(module, nn.Linear)
+        return Linear(lr, decay, f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None)
+    if module is None or any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
+        raise ValueError(f"{node.target} has parameters, and no stacked form")
+    return Other(module)
+
+
+def _losses(loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The examples' losses, and the gradient of their weighted sum."""
+    if loss is cross_entropy and outputs.dim() == 2:
+        # Over few classes, torch's softmax is several times faster down columns than along rows.
+        log_p = outputs.t().contiguous().log_softmax(0)
+        losses = log_p.gather(0, targets[None]).neg_()
+        grad = log_p.exp_().scatter_add_(0, targets[None], torch.full_like(losses, -1)).mul_(weights)
+        return losses[0], grad.t().contiguous()
+    leaf = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = loss(leaf, targets)
+        losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+    return losses.detach(), torch.autograd.grad(losses, leaf, weights)[0]

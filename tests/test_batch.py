@@ -1,0 +1,205 @@
+"""Many jobs at once against the same jobs one by one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from conftest import make_task
+from fadas.batch import BatchTrainer
+from fadas.client import LocalSGD, train
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model
+from fadas.task import Subsets, Task, cross_entropy
+
+LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
+
+
+class Small(nn.Module):
+    """Two inputs, a convolution and a buffer that is not a norm's."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(1, 4, 3)
+        self.head = nn.Linear(17, 3)
+        self.register_buffer("shift", torch.full((1,), 0.5))
+
+    def forward(self, x, scale):
+        return self.head(torch.cat([self.conv(x[:, None]).relu().flatten(1), scale + self.shift], 1))
+
+
+@pytest.mark.parametrize("kind", ["plain", "batchnorm", "mean loss", "two inputs"])
+def test_batched_agrees_with_plain(kind):
+    task = make_task(clients=8, batchnorm=kind == "batchnorm")
+    task.loss = F.cross_entropy if kind == "mean loss" else cross_entropy
+    if kind == "two inputs":
+        task.model = Small
+        task.clients = [(x, x[:, :1], y) for x, y in task.clients]
+    jobs = [Job(10 + c, c, c % 3) for c in range(8)]
+    flat = FlatModule(task.module())
+    first = flat.read()
+    versions = [Model(first.params + 0.1 * k, first.buffers.clone()) for k in range(3)]
+    plain = [train(flat, task, LOCAL, 5, j, versions[j.version]) for j in jobs]
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    groups = trainer.groups([(j, versions[j.version]) for j in jobs])
+    assert len(groups) == (1 if kind == "plain" else 4)
+    batch = {update.job: update for group in groups for update in trainer.train(group)}
+    assert batch.keys() == set(jobs)
+    for job, expected in zip(jobs, plain, strict=True):
+        update = batch[job]
+        assert update.base is versions[job.version].params
+        assert update.examples == expected.examples
+        torch.testing.assert_close(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(update.buffers, expected.buffers, rtol=1e-4, atol=1e-6)
+        assert update.metrics["loss"] == pytest.approx(expected.metrics["loss"], rel=1e-4)
+
+
+class Centred(nn.Module):
+    """Examples see each other, without a norm layer that would tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+def column_loss(outputs, targets):
+    return (outputs - torch.eye(3)[targets]) ** 2  # one value per example and output
+
+
+@pytest.mark.parametrize(("model", "loss", "pads"), [(Centred, cross_entropy, False), (None, column_loss, True)])
+def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
+    task = make_task(clients=8)
+    task.model, task.loss = model or task.model, loss
+    jobs = [Job(c, c, 0) for c in range(8)]
+    flat = FlatModule(task.module())
+    start = flat.read()
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    groups = trainer.groups([(job, start) for job in jobs])
+    assert (len(groups) == 1) is pads
+    for group in groups:
+        for update in trainer.train(group):
+            plain = train(flat, task, LOCAL, 5, update.job, start)
+            torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
+
+
+def test_what_vmap_cannot_take_shows_at_once():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return F.dropout(self.layer(x), 0.5)
+
+    task = make_task()
+    task.model = Functional
+    with pytest.raises((RuntimeError, ValueError)):
+        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0)
+
+
+class Chain(nn.Module):
+    """A chain in a forward of its own: functions, methods, a layer without bias, tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 7), nn.Linear(7, 4, bias=False), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = F.gelu(self.second(torch.relu(self.first(x.view(-1, 2, 3)))))
+        return self.last(x.flatten(1).tanh())
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.layer(self.layer(x).relu()))
+
+
+class Residual(Shared):
+    def forward(self, x):
+        return self.head(x + self.layer(x))
+
+
+class Detached(Shared):
+    def forward(self, x):
+        return self.head(self.layer(x).detach())
+
+
+class Branching(Shared):
+    def forward(self, x):
+        return self.head(self.layer(x) if len(x) > 0 else x)
+
+
+def sequential():
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 5), nn.Tanh()), nn.Linear(5, 3))
+
+
+def frozen():
+    module = sequential()
+    module[0].requires_grad_(False)
+    return module
+
+
+def embedding():
+    return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "stacked"),
+    [(sequential, True), (Chain, True), (Shared, False), (Residual, False), (Detached, False), (frozen, False)]
+    + [(embedding, False), (Branching, False)],
+)
+@pytest.mark.parametrize("loss", [cross_entropy, column_loss], ids=["cross entropy", "squares"])
+@pytest.mark.parametrize("local", [LOCAL, LocalSGD(lr=0.1, steps=7, batch_size=4), LocalSGD(batch_size=100)])
+def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
+    task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
+    task.model, task.loss = model, loss
+    flat = FlatModule(task.module())
+    first = flat.read()
+    work = [(Job(c, c, c % 3), Model(first.params * (1 + 0.1 * (c % 3)), first.buffers)) for c in range(6)]
+    trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
+    assert (trainer.stacked is not None) is stacked
+    for update in trainer.train(work):
+        plain = train(flat, task, local, 5, *work[update.job.id])
+        torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
+        assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-4)
+
+
+def test_company_does_not_change_a_jobs_numbers_by_more_than_rounding_nor_repeats_at_all():
+    task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    start = trainer.flat.read()
+    work = [(Job(c, c, 0), start) for c in range(6)]
+    together = {u.job.id: u.delta for u in trainer.train(work)}
+    again = {u.job.id: u.delta for u in trainer.train(work)}
+    for item in work:
+        (alone,) = trainer.train([item])
+        torch.testing.assert_close(alone.delta, together[alone.job.id], rtol=1e-5, atol=1e-7)
+        assert torch.equal(together[alone.job.id], again[alone.job.id])
+
+
+def test_one_data_set_dealt_out_trains_as_the_same_data_given_client_by_client():
+    whole = make_task(clients=1, sizes=(60,))
+    parts = [torch.arange(c, 60, 4) for c in range(4)]
+    dealt = Task(whole.model, Subsets(whole.clients[0], parts))
+    given = Task(whole.model, [dealt.clients[c] for c in range(4)])
+    start = FlatModule(whole.module()).read()
+    work = [(Job(c, c, 0), start) for c in range(4)]
+    one, two = (
+        {u.job.id: u.delta for u in BatchTrainer(FlatModule(t.module()), t, LOCAL, 5).train(work)}
+        for t in (dealt, given)
+    )
+    assert all(torch.equal(one[c], two[c]) for c in range(4))
+
+
+def test_what_is_random_is_refused_in_a_batch():
+    task = make_task()
+    task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    with pytest.raises(ValueError, match="dropout"):
+        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0)
