@@ -123,7 +123,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         raise ConfigError("task.clients (the number of clients) is missing")
     if schedule.concurrency > clients:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
-    executor_section = {"name": "inline", **sections["executor"]}
+    executor_section = {"name": "auto", **sections["executor"]}
     device = convert(executor_section.pop("device", "cpu"), str, "executor.device")
     threads = convert(executor_section.pop("threads", None), int | None, "executor.threads")
     if threads is not None and threads < 1:

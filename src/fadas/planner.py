@@ -64,6 +64,13 @@ class Plan:
         return mask
 
     @cached_property
+    def due(self) -> np.ndarray:
+        """For each job: its place in the order of endings, after all others where it never ends."""
+        places = np.full(len(self.client), len(self.ended))
+        places[self.ended] = np.arange(len(self.ended))
+        return places
+
+    @cached_property
     def tau(self) -> np.ndarray:
         """The delay of every update: [steps, M]."""
         return np.arange(self.steps)[:, None] - self.version[self.arrivals]

@@ -135,7 +135,7 @@ class Simulation:
         for job in jobs:
             assert job == self.plan.job(job.id), "the server and the plan disagree"
             if self.plan.needed[job.id]:
-                self.executor.submit(job, self.server.base[job.id])
+                self.executor.submit(job, self.server.base[job.id], int(self.plan.due[job.id]))
 
 
 def simulate(
@@ -144,7 +144,7 @@ def simulate(
     algorithm: Algorithm,
     local: LocalSGD,
     *,
-    executor: str | Executor = "inline",
+    executor: str | Executor = "auto",
     device: str = "cpu",
     eval_every: int = 1,
     target: float | None = None,

@@ -12,7 +12,9 @@ Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override
 Only = Annotated[str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
 Seed = Annotated[int | None, typer.Option(help="Instead of the experiment's seeds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Executor = Annotated[str | None, typer.Option(help="How jobs are trained: inline, batched or cuda.")]
+Executor = Annotated[
+    str | None, typer.Option(help="How jobs are trained: auto, inline, batched, processes, cuda or ray.")
+]
 Device = Annotated[str | None, typer.Option(help="Where: cpu, cuda, cuda:1, ...")]
 Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's profiles, e.g. smoke.")]
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]

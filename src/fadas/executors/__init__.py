@@ -1,20 +1,28 @@
 """Executors train jobs, in any order and together, as long as an update is there when it is collected."""
 
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
+import torch
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+
+from fadas.client import LocalSGD
 from fadas.executors.batched import Batched
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
+from fadas.executors.processes import Processes
+from fadas.executors.ray import Ray
 from fadas.ledger import Job
 from fadas.model import Model, Update
+from fadas.task import Task
 
-__all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline"]
+__all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
 
 
 class Executor(Protocol):
-    def submit(self, job: Job, start: Model) -> None:
-        """This job will be collected some day; it trains from `start`."""
+    def submit(self, job: Job, start: Model, due: int) -> None:
+        """This job trains from `start` and will be collected, those with a smaller `due` first."""
         ...
 
     def collect(self, job: Job) -> Update:
@@ -28,5 +36,37 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
+def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu") -> Executor:
+    """The one that suits task and device: cuda on a GPU; batched for small networks; else a process per core.
+
+    It chooses by the task, never by the clock, so the same run gives the same numbers again: processes train with one
+    thread each, as a machine with a single core does in-process.
+    """
+    module = task.module(seed)
+    if torch.device(device).type != "cpu":
+        drops = any(isinstance(m, _DropoutNd) and m.p > 0 for m in module.modules())
+        return Inline(task, local, seed, device) if drops else Cuda(task, local, seed, device)
+    size = sum(p.numel() for p in module.parameters()) * min(local.batch_size, max(task.sizes))
+    if size <= _SMALL:
+        try:
+            batched = Batched(task, local, seed)
+        except (ValueError, RuntimeError):  # dropout, or a module that cannot be mapped
+            batched = None
+        if batched and batched.stacked:
+            return batched
+    if torch.get_num_threads() > 1 and sys.platform == "linux":
+        return Processes(task, local, seed)
+    return Inline(task, local, seed)
+
+
+_SMALL = 2_000_000  # parameters x batch: below, calling kernels takes longer than their arithmetic
+
 # Each is called as EXECUTORS[name](task, local, seed, device, **options).
-EXECUTORS: dict[str, Callable[..., Executor]] = {"inline": Inline, "batched": Batched, "cuda": Cuda}
+EXECUTORS: dict[str, Callable[..., Executor]] = {
+    "auto": auto,
+    "inline": Inline,
+    "batched": Batched,
+    "processes": Processes,
+    "cuda": Cuda,
+    "ray": Ray,
+}

@@ -18,7 +18,12 @@ class Batched:
         self._pending: dict[int, tuple[Job, Model]] = {}
         self._done: dict[int, Update] = {}
 
-    def submit(self, job: Job, start: Model) -> None:
+    @property
+    def stacked(self) -> bool:
+        """Whether the module is a chain of layers that costs little more than its arithmetic (see stacked.py)."""
+        return self._trainer.stacked is not None
+
+    def submit(self, job: Job, start: Model, due: int) -> None:
         self._pending[job.id] = (job, start)
 
     def collect(self, job: Job) -> Update:

@@ -68,7 +68,7 @@ class Cuda:
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast("cuda", torch.bfloat16, enabled=self._autocast)
 
-    def submit(self, job: Job, start: Model) -> None:
+    def submit(self, job: Job, start: Model, due: int) -> None:
         stream = torch.cuda.current_stream()
         ready = _record(stream)  # the start model may still be in the making
         self._jobs[job.id] = self._threads.submit(self._run, job, start, stream, ready)

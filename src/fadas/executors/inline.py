@@ -14,7 +14,7 @@ class Inline:
         self._flat = FlatModule(task.module(seed), device)
         self._pending: dict[int, Model] = {}
 
-    def submit(self, job: Job, start: Model) -> None:
+    def submit(self, job: Job, start: Model, due: int) -> None:
         self._pending[job.id] = start
 
     def collect(self, job: Job) -> Update:

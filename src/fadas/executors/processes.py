@@ -1,0 +1,179 @@
+"""Several processes of this machine, each with one job at a time.
+
+Workers are forked: they share the task and its data with this process, at no cost and without pickling, so any task
+will do. Models travel through memory that all processes see.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import Any, NoReturn
+
+import torch
+
+from fadas.client import LocalSGD, train
+from fadas.executors.pool import Pool
+from fadas.ledger import Job
+from fadas.model import FlatModule, Model, Update
+from fadas.task import Task
+
+_ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run
+
+
+class Slot:
+    """A worker's place for one job: the model it starts from goes in, what it learned comes out."""
+
+    def __init__(self, worker: "Worker", like: Model) -> None:
+        self.worker = worker
+        self.params = torch.empty_like(like.params).share_memory_()
+        self.buffers = torch.empty_like(like.buffers).share_memory_()
+        self.job: Job | None = None
+        self.start: Model | None = None
+        self.attempts = 0
+
+
+class Worker:
+    """A forked process that trains the jobs in its two slots, in the order in which it is told of them."""
+
+    def __init__(self, pool: "Processes") -> None:
+        self.pool = pool
+        self.slots = [Slot(self, pool.initial) for _ in range(2)]
+        self.under_way: deque[Slot] = deque()
+        self.start()
+
+    def start(self) -> None:
+        ours, theirs = torch.multiprocessing.get_context("fork").Pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            ours.close()
+            self._work(theirs)
+        theirs.close()
+        self.pipe = ours
+
+    def _work(self, pipe: Any) -> NoReturn:
+        """The worker's life: train until the pipe ends. Leaves without any clean-up that belongs to the parent."""
+        code = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent sees to us
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            torch.set_num_threads(1)  # more would wait for each other, and change the last bits
+            pool = self.pool
+            flat = FlatModule(pool.task.module(pool.seed))
+            while True:
+                place, job = pipe.recv()
+                slot = self.slots[place]
+                start = Model(slot.params.clone(), slot.buffers.clone())
+                try:
+                    update = train(flat, pool.task, pool.local, pool.seed, Job(*job), start)
+                except Exception:
+                    pipe.send((place, None, traceback.format_exc()))
+                    continue
+                slot.params.copy_(update.delta)
+                slot.buffers.copy_(update.buffers)
+                pipe.send((place, float(update.metrics["loss"]), ""))
+        except (EOFError, BrokenPipeError):
+            code = 0
+        finally:
+            os._exit(code)
+
+    def send(self, slot: Slot) -> None:
+        assert slot.job is not None
+        assert slot.start is not None
+        slot.params.copy_(slot.start.params)
+        slot.buffers.copy_(slot.start.buffers)
+        self.under_way.append(slot)
+        with suppress(BrokenPipeError):  # a dead worker: whoever waits for it finds out and starts another
+            self.pipe.send((self.slots.index(slot), tuple(slot.job)))
+
+    def replace(self) -> None:
+        """The process has died: another takes its place and does its jobs again."""
+        self.stop()
+        lost = list(self.under_way)
+        self.under_way.clear()
+        if lost:
+            lost[0].attempts += 1
+            if lost[0].attempts >= _ATTEMPTS:
+                raise RuntimeError(f"{lost[0].job} took its worker process down {_ATTEMPTS} times: out of memory?")
+        self.start()
+        for slot in lost:
+            self.send(slot)
+
+    def stop(self) -> None:
+        if self.pid:
+            self.pipe.close()
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self.pid = 0
+
+
+class Processes(Pool[Slot]):
+    """Several worker processes on this machine, one job each; by default as many as torch would use threads.
+
+    A worker that dies is replaced, and its job is done again.
+    """
+
+    def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
+        if device != "cpu":
+            raise ValueError(f"the processes executor is for the CPU, not {device!r}")
+        if not hasattr(os, "fork"):
+            raise ValueError("the processes executor needs an operating system that can fork")
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        super().__init__(task, local, seed)
+        self.initial = self._flat.read()
+        self.workers: list[Worker] = []
+        self._count = workers or torch.get_num_threads()
+
+    def submit(self, job: Job, start: Model, due: int) -> None:
+        if not self.workers:  # not before there is work: a process that is never needed would only linger
+            self._threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # this process's other threads would take the workers' cores, only to wait there
+            self.workers = [Worker(self) for _ in range(self._count)]
+            self._free = [worker.slots[place] for place in range(2) for worker in self.workers]
+        super().submit(job, start, due)
+
+    def _send(self, slot: Slot, job: Job, start: Model) -> None:
+        slot.job, slot.start, slot.attempts = job, start, 0
+        slot.worker.send(slot)
+
+    def _receive(self) -> Iterator[tuple[Slot, Update]]:
+        by_pipe = {worker.pipe: worker for worker in self.workers}
+        for pipe in wait(list(by_pipe)):
+            worker = by_pipe[pipe]  # type: ignore[index]
+            try:
+                place, loss, problem = worker.pipe.recv()
+            except (EOFError, ConnectionResetError):
+                worker.replace()
+                continue
+            slot = worker.slots[place]
+            worker.under_way.remove(slot)
+            assert slot.job is not None
+            assert slot.start is not None
+            if loss is None:
+                raise RuntimeError(f"{slot.job} failed in its worker process:\n{problem}")
+            delta, buffers = slot.params.clone(), slot.buffers.clone()
+            examples, base = self.task.sizes[slot.job.client], slot.start.params
+            yield slot, Update(slot.job, delta, buffers, base, examples, {"loss": loss})
+            slot.start = None  # its version may be freed
+
+    def evaluate(self, model: Model) -> dict[str, float]:
+        torch.set_num_threads(self._threads)
+        try:
+            return super().evaluate(model)
+        finally:
+            torch.set_num_threads(1)
+
+    def close(self) -> None:
+        super().close()
+        if self.workers:
+            torch.set_num_threads(self._threads)
+        for worker in self.workers:
+            worker.stop()
+        self.workers.clear()

@@ -1,0 +1,120 @@
+"""Worker processes: the same bits as in-process, whatever happens to a worker."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import make_task
+from fadas.algorithms import FADAS
+from fadas.client import LocalSGD
+from fadas.delays import Delays, Large
+from fadas.executors import Processes
+from fadas.planner import plan
+from fadas.simulator import simulate
+
+LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
+TIMELINE = plan(FADAS().schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=12, seed=3)
+
+
+def final(task, executor):
+    simulation = simulate(TIMELINE, task, FADAS(), LOCAL, executor=executor)
+    records = [(r.step, r.train_loss, r.metrics) for r in simulation]
+    return records, simulation.server.model
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the workers have
+    yield
+    torch.set_num_threads(threads)
+
+
+def gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("batchnorm", [False, True])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_processes_give_the_bits_of_inline_and_end(batchnorm, workers):
+    task = make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 8))
+    executor = Processes(task, LOCAL, TIMELINE.seed, workers=workers)
+    pids = []
+    start = executor.submit
+    executor.submit = lambda *a: (start(*a), pids.extend(w.pid for w in executor.workers if w.pid not in pids))
+    records, model = final(task, executor)
+    expected_records, expected = final(task, "inline")
+    assert torch.equal(model.params, expected.params)
+    assert torch.equal(model.buffers, expected.buffers)
+    assert records == expected_records
+    assert len(pids) == workers
+    assert all(map(gone, pids))
+
+
+def test_killed_workers_are_replaced_and_the_numbers_stay():
+    task = make_task(sizes=(4, 17, 30, 8))
+    executor = Processes(task, LOCAL, TIMELINE.seed, workers=2)
+    simulation = simulate(TIMELINE, task, FADAS(), LOCAL, executor=executor)
+    killed = 0
+    for record in simulation:
+        if record.step % 3 == 1:
+            os.kill(executor.workers[killed % 2].pid, signal.SIGKILL)
+            killed += 1
+            time.sleep(0.05)
+    assert killed == 4
+    assert torch.equal(simulation.server.model.params, final(task, "inline")[1].params)
+
+
+def test_a_job_that_always_kills_its_worker_ends_the_run():
+    task = make_task()
+    task.loss = lambda outputs, targets: os._exit(9)
+    with pytest.raises(RuntimeError, match="took its worker process down 3 times"):
+        final(task, Processes(task, LOCAL, 0, workers=2))
+
+
+def test_an_error_in_a_worker_is_shown_as_it_was():
+    task = make_task(sizes=(17,))  # 6, 6 and 5
+    inner = task.loss
+
+    def fragile(outputs, targets):
+        if len(targets) == 5:
+            raise ArithmeticError("five is too few")
+        return inner(outputs, targets)
+
+    task.loss = fragile
+    executor = Processes(task, LOCAL, 0, workers=2)
+    with pytest.raises(RuntimeError, match="five is too few"):
+        final(task, executor)
+    assert not executor.workers
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    parent = os.fork()
+    if not parent:
+        executor = Processes(make_task(), LOCAL, 0, workers=2)
+        simulation = iter(simulate(TIMELINE, executor.task, FADAS(), LOCAL, executor=executor))
+        next(simulation)
+        (tmp_path / "pids").write_text(" ".join(str(w.pid) for w in executor.workers))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 20
+    while not all(map(gone, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert all(gone(pid) or "Z" in Path(f"/proc/{pid}/stat").read_text() for pid in pids)
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="workers"):
+        Processes(make_task(), LOCAL, 0, workers=0)
+    with pytest.raises(ValueError, match="CPU"):
+        Processes(make_task(), LOCAL, 0, device="cuda")
