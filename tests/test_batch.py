@@ -97,7 +97,7 @@ def test_what_vmap_cannot_take_shows_at_once():
     task = make_task()
     task.model = Functional
     with pytest.raises((RuntimeError, ValueError)):
-        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0)
+        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0).rehearse()
 
 
 class Chain(nn.Module):
@@ -202,4 +202,4 @@ def test_what_is_random_is_refused_in_a_batch():
     task = make_task()
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     with pytest.raises(ValueError, match="dropout"):
-        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0)
+        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0).rehearse()

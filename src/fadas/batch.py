@@ -36,14 +36,16 @@ class BatchTrainer:
     """
 
     def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
-        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in flat.module.modules()):
-            raise ValueError("dropout draws differ when jobs share a batch; use the inline executor for this module")
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._gradients = vmap(grad_and_value(self._value), randomness="error")
         self._pads = self._may_pad()
         self.stacked = self._stack() if self._pads else None
-        if not self.stacked:
-            self.train([(Job(0, 0, 0), flat.read())])  # a module that vmap cannot take shows here, not within a run
+
+    def rehearse(self) -> None:
+        """Refuse now, not within a run, a module that cannot be trained in a batch."""
+        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.flat.module.modules()):
+            raise ValueError("dropout draws differ when jobs share a batch; use another executor for this module")
+        self.train([(Job(0, 0, 0), self.flat.read())])
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """The jobs that may train in one call."""

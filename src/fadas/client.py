@@ -50,7 +50,7 @@ class LocalSGD:
             yield order
 
 
-def _job_seed(seed: int, job: Job) -> int:
+def job_seed(seed: int, job: Job) -> int:
     return mix(seed, BATCHES, job.id) >> 1  # torch takes 63 bits
 
 
@@ -59,7 +59,7 @@ def lessons(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tu
 
     Where the task augments its data, every epoch gets a copy of its own.
     """
-    generator = torch.Generator().manual_seed(_job_seed(seed, job))
+    generator = torch.Generator().manual_seed(job_seed(seed, job))
     epochs = local.epochs_of(task.sizes[job.client], generator)
     if isinstance(task.clients, Subsets) and not task.transform and device == "cpu":
         part = task.clients.parts[job.client]
@@ -97,18 +97,21 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         flat.load(before)
 
 
-def train(flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model) -> Update:
-    """One job: local SGD from `start` on the client's data."""
+def train(
+    flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model, autocast: bool = False
+) -> Update:
+    """One job: local SGD from `start` on the client's data; with `autocast` torch uses bfloat16 where it sees fit."""
     data, epochs = lessons(task, local, seed, job, flat.device)
     flat.load(start)
     flat.module.train()
     losses: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(_job_seed(seed, job))  # for modules that draw from torch's global generator, such as dropout
+        torch.manual_seed(job_seed(seed, job))  # for modules that draw from torch's global generator, such as dropout
         for index in (batch for rows in epochs for batch in rows.split(local.batch_size)):
             *inputs, targets = (column.index_select(0, index.to(column.device)) for column in data)
             flat.grads.zero_()
-            value = task.loss(flat.module(*inputs), targets).mean()
+            with torch.autocast(torch.device(flat.device).type, torch.bfloat16, enabled=autocast):
+                value = task.loss(flat.module(*inputs), targets).mean()
             value.backward()
             with torch.no_grad():
                 flat.grads.add_(flat.params, alpha=local.weight_decay)

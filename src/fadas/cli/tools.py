@@ -42,27 +42,37 @@ def _about(make: Any) -> tuple[str, str]:
 
 def bench(
     what: Annotated[
-        str, typer.Argument(help="plan: planning at scale. cpu: executors and a plain PyTorch loop.")
+        str, typer.Argument(help="cpu, gpu or ray: executors against plain PyTorch. plan: planning at scale.")
     ] = "cpu",
     scale: Annotated[float, typer.Option(min=0.001, help="Shrink or grow the workload.")] = 1.0,
     json_: Json = False,
 ) -> None:
-    """Measure fadas on this machine."""
-    from fadas.bench import BENCHES
+    """Measure fadas on this machine: ratios against a plain baseline in the same run, and memory."""
+    import platform
+
+    import torch
+
+    import fadas
+    from fadas.benchmarks import BENCHES
     from fadas.build import lookup
     from fadas.terminal import print_json, print_table
 
-    rows = lookup(BENCHES, "benchmark", what)(scale)
+    tables = lookup(BENCHES, "benchmark", what)(scale)
+    versions = {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}
+    if torch.cuda.is_available():
+        machine["gpu"] = torch.cuda.get_device_name()
     if json_:
-        print_json({"bench": what, "rows": rows})
+        print_json({"bench": what, "versions": versions, "machine": machine, "scale": scale, "tables": tables})
         return
-    text = [
-        [value if isinstance(value, str) else f"{value:,.2f}".removesuffix(".00") for value in row.values()]
-        for row in rows
-    ]
-    print_table(list(rows[0]), text, what)
+    for title, rows in tables.items():
+        text = [
+            [value if isinstance(value, str) else f"{value:,.2f}".removesuffix(".00") for value in row.values()]
+            for row in rows
+        ]
+        print_table([name.replace("_", " ") for name in rows[0]], text, title)
 
 
 def add_to(app: typer.Typer) -> None:
     app.command("list", epilog="Example: `fadas list`")(list_)
-    app.command(epilog="Example: `fadas bench plan`")(bench)
+    app.command(epilog="Example: `fadas bench cpu --json`")(bench)

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
+from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD
-from fadas.executors.batched import Batched
+from fadas.executors.batched import Batched, is_small
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.processes import Processes
 from fadas.executors.ray import Ray
 from fadas.ledger import Job
-from fadas.model import Model, Update
+from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
@@ -42,24 +42,19 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu") -> Executo
     It chooses by the task, never by the clock, so the same run gives the same numbers again: processes train with one
     thread each, as a machine with a single core does in-process.
     """
-    module = task.module(seed)
-    if torch.device(device).type != "cpu":
-        drops = any(isinstance(m, _DropoutNd) and m.p > 0 for m in module.modules())
-        return Inline(task, local, seed, device) if drops else Cuda(task, local, seed, device)
-    size = sum(p.numel() for p in module.parameters()) * min(local.batch_size, max(task.sizes))
-    if size <= _SMALL:
+    if torch.device(device).type == "cuda":
         try:
-            batched = Batched(task, local, seed)
-        except (ValueError, RuntimeError):  # dropout, or a module that cannot be mapped
-            batched = None
-        if batched and batched.stacked:
-            return batched
+            return Cuda(task, local, seed, device)
+        except RuntimeError:  # a module whose steps cannot be captured, e.g. because the host looks at a value
+            return Inline(task, local, seed, device, "bf16")
+    if torch.device(device).type != "cpu":
+        return Inline(task, local, seed, device)
+    if is_small(task, local) and BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:
+        return Batched(task, local, seed)
     if torch.get_num_threads() > 1 and sys.platform == "linux":
         return Processes(task, local, seed)
     return Inline(task, local, seed)
 
-
-_SMALL = 2_000_000  # parameters x batch: below, calling kernels takes longer than their arithmetic
 
 # Each is called as EXECUTORS[name](task, local, seed, device, **options).
 EXECUTORS: dict[str, Callable[..., Executor]] = {

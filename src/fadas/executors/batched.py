@@ -1,10 +1,19 @@
 """Everything pending at once, in this process: for models so small that one job cannot fill the machine."""
 
+import torch
+
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
+
+_SMALL = 2_000_000  # parameters x batch: below, calling kernels takes longer than their arithmetic
+
+
+def is_small(task: Task, local: LocalSGD) -> bool:
+    """Is a local step so small that a second thread would only be waited for?"""
+    return sum(p.numel() for p in task.module().parameters()) * min(local.batch_size, max(task.sizes)) <= _SMALL
 
 
 class Batched:
@@ -15,13 +24,10 @@ class Batched:
             raise ValueError(f"size must be at least 1, not {size}")
         self.size = size
         self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
+        self._trainer.rehearse()
+        self._small = is_small(task, local)
         self._pending: dict[int, tuple[Job, Model]] = {}
         self._done: dict[int, Update] = {}
-
-    @property
-    def stacked(self) -> bool:
-        """Whether the module is a chain of layers that costs little more than its arithmetic (see stacked.py)."""
-        return self._trainer.stacked is not None
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         self._pending[job.id] = (job, start)
@@ -32,6 +38,15 @@ class Batched:
         return self._done.pop(job.id)
 
     def _train_pending(self) -> None:
+        threads = torch.get_num_threads()
+        if self._small:
+            torch.set_num_threads(1)
+        try:
+            self._train_all()
+        finally:
+            torch.set_num_threads(threads)
+
+    def _train_all(self) -> None:
         work = list(self._pending.values())
         self._pending.clear()
         for group in self._trainer.groups(work):

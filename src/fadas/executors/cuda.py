@@ -12,18 +12,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
-from fadas.client import LocalSGD, lessons
+from fadas.client import LocalSGD, job_seed, lessons
+from fadas.executors.precision import Precision, use
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Subsets, Task, send
 
-Precision = Literal["fp32", "tf32", "bf16"]
 _AHEAD = 3  # steps that a thread may be ahead of its stream
 
 
@@ -48,11 +48,11 @@ class Cuda:
             raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
         if streams < 1:
             raise ValueError(f"streams must be at least 1, not {streams}")
-        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in task.module(seed).modules()):
-            raise ValueError("dropout cannot be captured; use the inline executor for this module")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
+        # Captured dropout takes its seed from the device's one generator: with one stream, each step can set it first.
+        self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in task.module(seed).modules())
+        streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
-        self._autocast = precision == "bf16"
+        self._autocast = use(precision, device)
         short = {size % local.batch_size for size in task.sizes} - {0}
         # Short batches are rare: a few benches with a graph for each of their sizes serve all lanes in turn.
         self._benches = [Bench(self, sorted(short), False) for _ in range(min(2, streams))]
@@ -61,8 +61,8 @@ class Cuda:
             self._lanes.put(Lane(self, Bench(self, [local.batch_size], compile)))
         self._threads = ThreadPoolExecutor(streams)
         self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
-        self._evaluation = FlatModule(self.task.module(seed), device)
-        self._evaluated = torch.compile(self._evaluation.module) if compile else self._evaluation.module
+        self.evaluation = FlatModule(self.task.module(seed), device)
+        self._evaluated = torch.compile(self.evaluation.module) if compile else self.evaluation.module
         self._evaluation_stream = torch.cuda.Stream(device)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -98,7 +98,7 @@ class Cuda:
         stream = self._evaluation_stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), self.autocast():
-            self._evaluation.load(model)
+            self.evaluation.load(model)
             return self.task.evaluate(self._evaluated, chunk=2500)  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -188,6 +188,8 @@ class Lane:
             data, epochs = lessons(executor.task, executor.local, executor.seed, job, executor.device)
             bench.flat.load(start)
             bench.loss.zero_()
+            if executor.random:
+                torch.cuda.manual_seed(job_seed(executor.seed, job))
             rows_of_all = send(torch.cat(epochs), executor.device).split([len(rows) for rows in epochs])
             steps = [rows for epoch in rows_of_all for rows in epoch.split(executor.local.batch_size)]
             for rows in steps:

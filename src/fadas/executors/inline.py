@@ -1,6 +1,9 @@
 """One job at a time, in this process, when it is needed."""
 
+import torch
+
 from fadas.client import LocalSGD, train
+from fadas.executors.precision import Precision, use
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
@@ -9,20 +12,25 @@ from fadas.task import Task
 class Inline:
     """Trains a job when it is collected: the reference that every other executor must agree with."""
 
-    def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu") -> None:
+    def __init__(
+        self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", precision: Precision = "fp32"
+    ) -> None:
         self.task, self.local, self.seed = task, local, seed
-        self._flat = FlatModule(task.module(seed), device)
+        self.evaluation = FlatModule(task.module(seed), device)
+        self._autocast = use(precision, device)
         self._pending: dict[int, Model] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         self._pending[job.id] = start
 
     def collect(self, job: Job) -> Update:
-        return train(self._flat, self.task, self.local, self.seed, job, self._pending.pop(job.id))
+        start = self._pending.pop(job.id)
+        return train(self.evaluation, self.task, self.local, self.seed, job, start, self._autocast)
 
     def evaluate(self, model: Model) -> dict[str, float]:
-        self._flat.load(model)
-        return self.task.evaluate(self._flat.module)
+        self.evaluation.load(model)
+        with torch.autocast(torch.device(self.evaluation.device).type, torch.bfloat16, enabled=self._autocast):
+            return self.task.evaluate(self.evaluation.module)
 
     def close(self) -> None:
         self._pending.clear()

@@ -75,7 +75,9 @@ class Classifier(nn.Module):
 
     def forward(self, ids: Tensor, types: Tensor) -> Tensor:
         mask = ids != self._padding
-        length = int(mask.sum(1).max())  # the data are padded to their longest; a batch rarely needs that much
+        # The data are padded to their longest; a batch rarely needs that much. A captured graph has but one length.
+        captured = ids.is_cuda and torch.cuda.is_current_stream_capturing()
+        length = ids.shape[1] if captured else int(mask.sum(1).max())
         inputs: dict[str, Tensor] = {"input_ids": ids[:, :length].long(), "attention_mask": mask[:, :length]}
         if self._typed:
             inputs["token_type_ids"] = types[:, :length].long()
@@ -106,9 +108,12 @@ def _base(encoder: str) -> Any:
 
 def lora_classifier(encoder: str, rank: int, alpha: int, targets: tuple[str, ...]) -> nn.Module:
     """A classifier with fresh LoRA matrices and a fresh head on the shared, frozen encoder."""
+    return lora(_base(encoder), rank, alpha, targets)
+
+
+def lora(base: Any, rank: int, alpha: int, targets: tuple[str, ...]) -> nn.Module:
     from peft import LoraConfig, get_peft_model
 
-    base = _base(encoder)
     # A copy of the modules, to inject LoRA into; the frozen tensors themselves are shared by reference.
     mine = copy.deepcopy(base, {id(tensor): tensor for tensor in base.parameters()})
     mine.classifier = copy.deepcopy(base.classifier)

@@ -1,0 +1,156 @@
+"""Two cores or however many: small networks, a small CNN, the engine's share of the time, and memory."""
+
+import gc
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from fadas.algorithms import FADAS
+from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
+from fadas.executors import Batched, Executor, Inline, Processes, auto
+from fadas.ledger import Job
+from fadas.model import Model, Update
+from fadas.planner import plan
+from fadas.simulator import Simulation, simulate
+from fadas.task import Task
+
+Row = dict[str, Any]
+
+
+def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
+    """Ratios of speed against a plain PyTorch loop with one thread, end to end; then overhead and memory."""
+    cores = torch.get_num_threads()
+    memory = [_memory(clients, max(3, int(30 * scale))) for clients in (100, 1000, 10_000)]
+    small = _compare(
+        mlp(),
+        max(3, int(200 * scale)),
+        {"inline, 1 thread": (1, Inline), "batched, 1 thread": (1, Batched), "auto": (cores, auto)},
+    )
+    images = _compare(
+        small_cnn(),
+        max(1, int(20 * scale)),
+        {
+            f"1 process x {cores} threads": (cores, Inline),
+            f"{cores} processes x 1 thread": (1, partial(Processes, workers=cores)),
+            "auto": (cores, auto),
+        },
+    )
+    overhead = [
+        _overhead("MLP 32-64-10", mlp(), max(3, int(50 * scale))),
+        _overhead("small CNN", small_cnn(), max(1, int(10 * scale))),
+    ]
+    size = f"{CLIENTS} clients, M_c = {CONCURRENCY}, M = {BUFFER}, 5 local steps of 20"
+    return {
+        f"MLP 32-64-10, {size}": small,
+        f"small CNN on 32x32, {size}": images,
+        "the engine's own time (one thread, in-process)": overhead,
+        f"memory: MLP, M_c = {CONCURRENCY}, M = {BUFFER}": memory,
+    }
+
+
+def _compare(task: Task, steps: int, candidates: dict[str, tuple[int, Callable[..., Executor]]]) -> list[Row]:
+    """Updates per second of each, the best of three rounds in which they take turns."""
+    algorithm = FADAS()
+    timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), CLIENTS, steps=steps, seed=1)
+
+    def run(threads: int, make: Callable[..., Executor]) -> None:
+        torch.set_num_threads(threads)
+        executor = make(task, LOCAL, 1)
+        list(simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps))
+
+    def plain() -> None:
+        torch.set_num_threads(1)
+        plain_loop(task, LOCAL, timeline)
+
+    runs = {"plain PyTorch loop, 1 thread": plain}
+    runs |= {name: partial(run, *candidate) for name, candidate in candidates.items()}
+    seconds = dict.fromkeys(runs, float("inf"))
+    threads = torch.get_num_threads()
+    try:
+        for _ in range(3):
+            for name, go in runs.items():
+                begin = time.perf_counter()
+                go()
+                seconds[name] = min(seconds[name], time.perf_counter() - begin)
+    finally:
+        torch.set_num_threads(threads)
+    base = seconds["plain PyTorch loop, 1 thread"]
+    return [
+        {"what": name, "updates_per_s": steps * BUFFER / taken, "ratio": base / taken}
+        for name, taken in seconds.items()
+    ]
+
+
+class _Clocked(Inline):
+    """Counts the time within training and evaluation; the rest of a run is the engine's."""
+
+    inside = 0.0
+
+    def collect(self, job: Job) -> Update:
+        begin = time.perf_counter()
+        update = super().collect(job)
+        self.inside += time.perf_counter() - begin
+        return update
+
+    def evaluate(self, model: Model) -> dict[str, float]:
+        begin = time.perf_counter()
+        metrics = super().evaluate(model)
+        self.inside += time.perf_counter() - begin
+        return metrics
+
+
+def _overhead(name: str, task: Task, steps: int) -> Row:
+    """Plan, ledger, server steps and records, as a share of the time in training."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        begin = time.perf_counter()
+        algorithm = FADAS()
+        timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), CLIENTS, steps=steps, seed=1)
+        executor = _Clocked(task, LOCAL, 1)
+        list(simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps))
+        total = time.perf_counter() - begin
+    finally:
+        torch.set_num_threads(threads)
+    return {
+        "workload": name,
+        "training_s": executor.inside,
+        "engine_s": total - executor.inside,
+        "engine_percent": 100 * (total - executor.inside) / executor.inside,
+    }
+
+
+def _memory(clients: int, steps: int) -> Row:
+    """Bytes of all tensors alive after each step, without the data: what is in flight, not what the clients number."""
+    task, algorithm = mlp(clients), FADAS()
+    timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), clients, steps=steps, seed=1)
+    before = alive()
+    simulation = simulate(timeline, task, algorithm, LOCAL, executor=Inline(task, LOCAL, 1), eval_every=steps)
+    model = simulation.server.model.params.nbytes
+    peak = versions = 0
+    for _ in simulation:
+        peak = max(peak, alive() - before)
+        versions = max(versions, held(simulation))
+    return {
+        "clients": clients,
+        "model_bytes": model,
+        "versions_held": versions,
+        "peak_bytes": peak,
+        "a_copy_per_client": clients * model,
+    }
+
+
+def held(simulation: Simulation) -> int:
+    """How many versions of the model the server's running jobs start from."""
+    return len({id(model) for model in simulation.server.base.values()})
+
+
+def alive() -> int:
+    """Bytes of all tensors that Python can reach, shared memory counted once."""
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())

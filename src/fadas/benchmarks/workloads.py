@@ -1,0 +1,114 @@
+"""The workloads of the benchmarks: tasks of known size, and the loop that a researcher would write for them."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fadas.client import LocalSGD
+from fadas.planner import Plan
+from fadas.task import Subsets, Task
+from fadas.tasks import TASKS
+from fadas.tasks.cifar import CIFAR10, crop_and_flip
+from fadas.tasks.models import cnn, resnet18
+from fadas.tasks.partition import deal
+
+CLIENTS, CONCURRENCY, BUFFER = 50, 25, 10
+LOCAL = LocalSGD(lr=0.05, batch_size=20, steps=5)
+
+
+def _learnable(shape: tuple[int, ...], examples: int) -> tuple[Tensor, Tensor]:
+    """Random inputs whose labels a linear map decides, so that there is something to learn."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(examples, *shape, generator=generator)
+    directions = torch.randn(inputs[0].numel(), 10, generator=generator)
+    return inputs, (inputs.flatten(1) @ directions).argmax(1)
+
+
+def _task(model: Any, shape: tuple[int, ...], clients: int = CLIENTS, examples: int = 100) -> Task:
+    data = _learnable(shape, min(clients, 50) * examples)
+    parts = [torch.arange(examples) + examples * (client % 50) for client in range(clients)]
+    return Task(model, Subsets(data, parts), test=[tensor[:1000] for tensor in data])
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def mlp(clients: int = CLIENTS) -> Task:
+    """A network of 2,762 parameters on vectors of 32 numbers."""
+    return _task(_mlp, (32,), clients)
+
+
+def small_cnn() -> Task:
+    """A network of 62,000 parameters on 32x32 images."""
+    return _task(partial(cnn, 10), (3, 32, 32))
+
+
+def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> None:
+    """What a researcher writes: one module, torch.optim.SGD on the client, Adam on the server, one job at a time.
+
+    As the plan has it, each job starts from its own version.
+    """
+    module = task.module(timeline.seed)
+    x = nn.Parameter(nn.utils.parameters_to_vector(module.parameters()).detach().clone())
+    server = torch.optim.Adam([x], lr=1e-3, betas=(0.9, 0.99), amsgrad=True)
+    versions = [x.detach().clone()]
+    for jobs in timeline.arrivals:
+        mean = torch.zeros_like(x)
+        for id in jobs:
+            start = versions[int(timeline.version[id])]
+            nn.utils.vector_to_parameters(start.clone(), module.parameters())
+            optimizer = torch.optim.SGD(module.parameters(), local.lr, weight_decay=local.weight_decay)
+            inputs, targets = task.clients[int(timeline.client[id])]
+            for index in torch.randperm(len(targets)).split(local.batch_size)[: local.steps]:
+                optimizer.zero_grad()
+                F.cross_entropy(module(inputs[index]), targets[index]).backward()
+                optimizer.step()
+            mean += (nn.utils.parameters_to_vector(module.parameters()).detach() - start) / len(jobs)
+        x.grad = -mean
+        server.step()
+        versions.append(x.detach().clone())
+
+
+def cifar() -> tuple[Task, str]:
+    """CIFAR-10 and ResNet-18 as in the paper; random images of the same shape where CIFAR-10 is not at hand."""
+    if CIFAR10.complete():
+        return TASKS["cifar10"](seed=1), "CIFAR-10"
+    generator = torch.Generator().manual_seed(0)
+    train, test = (
+        (torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=generator), torch.arange(n) % 10)
+        for n in (50_000, 10_000)
+    )
+    parts = deal(train[1].numpy(), 50, np.random.default_rng(1), "dirichlet", 0.1, 2)
+
+    def transform(inputs: list[Tensor], source: torch.Generator | None) -> list[Tensor]:
+        images = crop_and_flip(inputs[0], source) if source else inputs[0]
+        return [images.float().sub_(128).div_(64)]
+
+    return Task(partial(resnet18, 10), Subsets(train, parts), test=test, transform=transform), "random images"
+
+
+def bert(dropout: float, length: int = 128, clients: int = 10, examples: int = 320) -> Task:
+    """An encoder of BERT-base's size with random weights, LoRA of rank 1 on query, key and value, random tokens."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from fadas.tasks.encoders import lora
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        rates: dict[str, Any] = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        base = BertForSequenceClassification(BertConfig(**rates)).requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(1000, 30_000, (clients * examples, length), dtype=torch.int32, generator=generator)
+    labels = torch.randint(0, 2, (len(ids),), generator=generator)
+    parts = list(torch.arange(len(ids)).chunk(clients))
+
+    def model() -> nn.Module:
+        return lora(copy.copy(base), 1, 8, ("query", "key", "value"))
+
+    return Task(model, Subsets((ids, torch.zeros_like(ids), labels), parts))
