@@ -9,7 +9,7 @@ from torch import nn
 
 from fadas.task import Task
 from fadas.tasks import TASKS
-from fadas.tasks.partition import by_shards, dirichlet, iid, natural
+from fadas.tasks.partition import by_shards, dirichlet, dirichlet_capped, iid, natural
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,6 +42,22 @@ def test_an_empty_client_takes_an_example_from_the_largest():
     parts = dirichlet(labels, 20, np.random.default_rng(0), 0.001)
     assert min(map(len, parts)) == 1
     assert sorted(map(len, parts))[-1] >= 20
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 10])
+def test_the_capped_partition_is_as_skewed_in_labels_but_less_in_sizes(alpha):
+    labels = np.repeat(np.arange(10), 500)
+    free, capped = (rule(labels, 50, np.random.default_rng(0), alpha) for rule in (dirichlet, dirichlet_capped))
+    assert sorted(np.concatenate(capped).tolist()) == list(range(5000))
+    assert min(map(len, capped)) >= 10
+    assert np.std([len(p) for p in capped]) < np.std([len(p) for p in free])
+    for part in capped:  # without its last class, a client has less than its even share
+        assert len(part) - np.bincount(labels[part], minlength=10)[labels[part].max()] < 100
+
+
+def test_a_capped_partition_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="leaves some of 40 clients without data"):
+        dirichlet_capped(np.zeros(100, int), 40, np.random.default_rng(0), 0.001)
 
 
 def test_shards_give_few_labels():

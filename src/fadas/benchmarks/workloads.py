@@ -84,7 +84,7 @@ def cifar() -> tuple[Task, str]:
         (torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=generator), torch.arange(n) % 10)
         for n in (50_000, 10_000)
     )
-    parts = deal(train[1].numpy(), 50, np.random.default_rng(1), "dirichlet", 0.1, 2)
+    parts = deal(train[1].numpy(), 50, np.random.default_rng(1), "dirichlet-capped", 0.1, 2)
 
     def transform(inputs: list[Tensor], source: torch.Generator | None) -> list[Tensor]:
         images = crop_and_flip(inputs[0], source) if source else inputs[0]

@@ -58,7 +58,7 @@ def cifar(
     name: str,
     /,
     clients: int = 50,
-    partition: Kind = "dirichlet",
+    partition: Kind = "dirichlet-capped",
     alpha: float = 0.1,
     shards: int = 2,
     model: Literal["resnet18", "resnet18-gn", "cnn"] = "resnet18",

@@ -44,7 +44,7 @@ def glue(
     name: str,
     /,
     clients: int = 10,
-    partition: Kind = "dirichlet",
+    partition: Kind = "dirichlet-capped",
     alpha: float = 0.6,
     shards: int = 2,
     encoder: str = "bert-base-uncased",
