@@ -82,6 +82,7 @@ def _language(scale: float) -> tuple[list[Row], float]:
         ("inline, eager, fp32", 0.1, partial(Inline, device="cuda")),
         ("inline, eager, bf16", 0.1, partial(Inline, device="cuda", precision="bf16")),
         ("cuda, captured, dropout", 0.1, Cuda),
+        ("cuda, captured, dropout, compiled", 0.1, partial(Cuda, compile=True)),
         ("cuda, captured, no dropout, 1 stream", 0.0, partial(Cuda, streams=1)),
         ("cuda, captured, no dropout, 2 streams", 0.0, partial(Cuda, streams=2)),
     ):
