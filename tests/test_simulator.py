@@ -2,6 +2,7 @@
 
 import copy
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -148,7 +149,8 @@ def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, d
         pytest.skip("no GPU")
     if name == "ray":
         pytest.skip("each run would start processes of its own: see test_ray.py")
-    options = {"executor": name, "device": "cuda" if name == "cuda" else "cpu"}
+    device = "cuda" if name == "cuda" else "cpu"
+    precise = {"precision": "fp32"} if name == "cuda" else {}
     table = tmp_path / "t.csv"
     table.write_text("client,low,high\n" + "".join(f"{c},1,{c + 2}\n" for c in range(8)))
     model = DELAYS[delays](path=str(table)) if delays == "table" else DELAYS[delays]()
@@ -158,11 +160,12 @@ def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, d
             algorithm = make()
             p = plan(algorithm.schedule(5, 3), 8, Delays(model, dropout=0.1), steps=4, seed=3)
             records, one = run(p, task, algorithm)
-            others, two = run(p, task, algorithm, **options)
-            torch.testing.assert_close(two.params, one.params, rtol=1e-3, atol=1e-4)
-            torch.testing.assert_close(two.buffers, one.buffers, rtol=1e-3, atol=1e-5)
+            make = partial(EXECUTORS[name], task, LOCAL, p.seed, device, **precise)
+            others, two = run(p, task, algorithm, executor=make(), device=device)
+            torch.testing.assert_close(two.params.cpu(), one.params, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(two.buffers.cpu(), one.buffers, rtol=1e-3, atol=1e-5)
             assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
-    again = run(p, task, algorithm, **options)[1]
+    again = run(p, task, algorithm, executor=make(), device=device)[1]
     assert torch.equal(again.params, two.params), "an executor must repeat itself exactly"
 
 

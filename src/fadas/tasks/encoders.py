@@ -76,7 +76,7 @@ class Classifier(nn.Module):
     def forward(self, ids: Tensor, types: Tensor) -> Tensor:
         mask = ids != self._padding
         # The data are padded to their longest; a batch rarely needs that much. A captured graph has but one length.
-        captured = ids.is_cuda and torch.cuda.is_current_stream_capturing()
+        captured = torch.compiler.is_compiling() or (ids.is_cuda and torch.cuda.is_current_stream_capturing())
         length = ids.shape[1] if captured else int(mask.sum(1).max())
         inputs: dict[str, Tensor] = {"input_ids": ids[:, :length].long(), "attention_mask": mask[:, :length]}
         if self._typed:
