@@ -154,7 +154,7 @@ class BatchTrainer:
                 loss = stacked.step(inputs.flatten(0, 1), targets.flatten(0, 1), weights.flatten())
                 losses[k, :active] = loss.view_as(weights)
         total = losses.mul_(batch.weights).sum((0, 2))
-        return stacked.params(), total.new_zeros(jobs, 0), total
+        return stacked.unload(), total.new_zeros(jobs, 0), total
 
     def _run_mapped(self, batch: "_Batch") -> Trained:
         flat, local, jobs = self.flat, self.local, len(batch.work)

@@ -28,13 +28,17 @@ class Layer(Protocol):
         """From the gradient of what went out to the gradient of what came in."""
         ...
 
+    def clear(self) -> None:
+        """Forget the last batch."""
+        ...
+
 
 class Linear:
     """A linear layer: weight [B, out, in], bias [B, 1, out]."""
 
     def __init__(self, lr: float, decay: float, weight: str, bias: str | None) -> None:
         self.lr, self.decay, self.names = lr, decay, (weight, bias)
-        self._ones = torch.ones(0)
+        self._ones = torch.ones(0, 1, 0)
 
     def load(self, params: dict[str, Tensor], jobs: int) -> None:
         weight, bias = self.names
@@ -59,6 +63,9 @@ class Linear:
                 self._ones = grad.new_ones(self._jobs, 1, grad.shape[1])
             self._bias.baddbmm_(self._ones, grad, beta=self.decay, alpha=-self.lr)
 
+    def clear(self) -> None:
+        self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
+
 
 class Relu:
     def forward(self, x: Tensor) -> Tensor:
@@ -67,6 +74,9 @@ class Relu:
 
     def backward(self, grad: Tensor) -> Tensor:
         return torch.ops.aten.threshold_backward(grad, self._out, 0)
+
+    def clear(self) -> None:
+        self._out = torch.empty(0)
 
 
 class Other:
@@ -83,6 +93,9 @@ class Other:
 
     def backward(self, grad: Tensor) -> Tensor:
         return torch.autograd.grad(self._out, self._in, grad)[0]
+
+    def clear(self) -> None:
+        self._in = self._out = torch.empty(0)
 
 
 class Stacked:
@@ -107,9 +120,13 @@ class Stacked:
         for layer in self._linear:
             layer.load(self._params, jobs)
 
-    def params(self) -> Tensor:
-        """The parameters of all jobs: [B, P]."""
-        return torch.cat([tensor.flatten(1) for tensor in self._params.values()], 1)
+    def unload(self) -> Tensor:
+        """The parameters of all jobs: [B, P]. Lets go of whatever a batch of jobs took."""
+        trained = torch.cat([tensor.flatten(1) for tensor in self._params.values()], 1)
+        self._params.clear()
+        for layer in self._layers:
+            layer.clear()
+        return trained
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
     )
     images = _compare(
         small_cnn(),
-        max(1, int(20 * scale)),
+        max(1, int(40 * scale)),
         {
             f"1 process x {cores} threads": (cores, Inline),
             f"{cores} processes x 1 thread": (1, partial(Processes, workers=cores)),

@@ -49,7 +49,7 @@ def small_cnn() -> Task:
     return _task(partial(cnn, 10), (3, 32, 32))
 
 
-def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> None:
+def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> nn.Module:
     """What a researcher writes: one module, torch.optim.SGD on the client, Adam on the server, one job at a time.
 
     As the plan has it, each job starts from its own version.
@@ -73,6 +73,8 @@ def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> None:
         x.grad = -mean
         server.step()
         versions.append(x.detach().clone())
+    nn.utils.vector_to_parameters(x.detach(), module.parameters())
+    return module
 
 
 def cifar() -> tuple[Task, str]:

@@ -1,0 +1,74 @@
+"""What the benchmarks claim beside speed: all rows are there, memory follows what is in flight, bits are equal."""
+
+import pytest
+import torch
+
+from fadas.algorithms import FADAS, Algorithm
+from fadas.benchmarks import bench_cpu, bench_gpu, bench_ray
+from fadas.benchmarks.cpu import alive
+from fadas.benchmarks.workloads import LOCAL, mlp, plain_loop
+from fadas.build import ConfigError
+from fadas.executors import EXECUTORS
+from fadas.optim import AMSGrad
+from fadas.planner import plan
+from fadas.simulator import simulate
+from fadas.stepsize import Constant
+
+
+@pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
+def test_memory_follows_what_is_in_flight_not_the_number_of_clients(executor):
+    """10,000 clients: each version is held once, by the jobs that started from it, and freed with the last of them."""
+    clients, concurrency, buffer = 10_000, 40, 8
+    task, algorithm = mlp(clients), FADAS()
+    p = plan(algorithm.schedule(concurrency, buffer), clients, steps=25, seed=1)
+    before = alive()
+    simulation = simulate(
+        p, task, algorithm, LOCAL, executor=EXECUTORS[executor](task, LOCAL, 1, "cpu"), eval_every=p.steps
+    )
+    size = simulation.server.model.params.nbytes
+    peak = 0
+    for record in simulation:
+        running = simulation.server.ledger.running.values()
+        in_flight = {job.version for job in running} | {record.step}
+        held = {id(model) for model in simulation.server.base.values()}
+        assert len(held) <= len(in_flight)
+        peak = max(peak, alive() - before)
+    # versions in flight, updates done ahead of time, the optimizer's moments, the modules of simulation and executor
+    workers = 4 * torch.get_num_threads() if executor == "processes" else 0
+    assert peak <= (2 * concurrency + 20 + workers) * size < clients * size / 50
+    del simulation
+    assert alive() - before < 10 * size
+
+
+def test_the_cpu_benchmark_has_every_workload():
+    tables = bench_cpu(0.01)
+    small, images, overhead, memory = tables.values()
+    assert {"plain PyTorch loop, 1 thread", "batched, 1 thread", "auto"} <= {row["what"] for row in small}
+    assert all(row["ratio"] > 0 for row in [*small, *images])
+    assert [row["workload"] for row in overhead] == ["MLP 32-64-10", "small CNN"]
+    assert memory[-1]["clients"] == 10_000
+    assert memory[-1]["peak_bytes"] < 2 * memory[0]["peak_bytes"] < memory[-1]["a_copy_per_client"]
+
+
+def test_the_plain_loop_learns_what_the_simulator_learns():
+    """The baseline does the same work: from the same plan, its model moves as far and ends with a similar loss."""
+    task, algorithm = mlp(), Algorithm(optimizer=AMSGrad(bias_correction=True), step_size=Constant(1e-3))
+    p = plan(algorithm.schedule(25, 10), 50, steps=60, seed=1)
+    simulation = simulate(p, task, algorithm, LOCAL, executor="inline", eval_every=60)
+    *_, last = simulation
+    module = plain_loop(task, LOCAL, p)
+    first = task.evaluate(task.module(1))["loss"]
+    assert task.evaluate(module)["loss"] == pytest.approx(last.metrics["loss"], rel=0.03)
+    assert last.metrics["loss"] < 0.8 * first
+
+
+def test_the_ray_benchmark_compares_bits():
+    pytest.importorskip("ray")
+    (rows,) = bench_ray(0.05).values()
+    assert [row["equal"] for row in rows] == ["", "yes", "yes", "yes"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_gpu_benchmark_says_what_it_needs():
+    with pytest.raises(ConfigError, match="needs a CUDA device"):
+        bench_gpu(0.01)
