@@ -49,7 +49,7 @@ def test_run_from_the_issue(tmp_path):
     assert [r["step"] for r in records] == list(range(1, 151))
     assert records[-1]["updates"] == 750
     for record in records:
-        assert {"time", "wall", "eta", "train_loss", "metrics"} <= record.keys()
+        assert {"time", "eta", "train_loss", "refused", "metrics"} <= record.keys()
         assert all({"client", "tau"} <= job.keys() for job in record["jobs"])
         tau_max = max(job["tau"] for job in record["jobs"])
         assert record["eta"] == pytest.approx(0.003 if tau_max <= 10 else 0.003 / tau_max)
@@ -203,20 +203,23 @@ def test_usage_errors_exit_with_2(tmp_path):
         assert len(fadas(*arguments, code=2).stderr.splitlines()) == 1
 
 
-def test_interrupted_runs_leave_what_they_had_and_start_again(tmp_path):
+def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
     command = [FADAS, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1].strip().splitlines()[-1] == "fadas: interrupted"
+    assert "fadas: interrupted after step" in process.communicate(timeout=30)[1].strip().splitlines()[-1]
     assert process.returncode == 130
     assert lines(metrics)
     assert not (tmp_path / "o" / "fadas-3" / "summary.json").exists()
     assert "no finished runs" in fadas("report", tmp_path / "o", code=2).stderr
-    fadas("run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
-    assert len(lines(metrics)) == 500
+    again = ["run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
+    assert "continue it with --resume, or begin anew with --overwrite" in fadas(*again, code=2).stderr
+    assert "continued after step" in fadas(*again, "--resume").stderr
+    assert [line["step"] for line in lines(metrics)] == list(range(1, 501))
+    assert not list(metrics.parent.glob("checkpoint*"))
 
 
 def test_a_run_stops_at_its_target(tmp_path):

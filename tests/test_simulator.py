@@ -49,7 +49,7 @@ def test_a_live_server_driven_by_the_same_arrivals_gives_the_same_bits(name):
         job = waiting.pop(id)
         if p.outcome[id] == ARRIVED:
             update = train(flat, task, LOCAL, p.seed, job, server.base[id])
-            jobs, _ = server.receive(update)
+            jobs = server.receive(update).jobs
         else:
             jobs = server.drop(job)
         waiting |= {job.id: job for job in jobs}

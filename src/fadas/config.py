@@ -5,6 +5,7 @@ table holds its own parameters and may override the sections `local`, `schedule`
 one seed gives a `RunConfig`, whose `tables` are again a valid experiment: the config.toml beside the results.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
@@ -12,11 +13,13 @@ from typing import Any
 
 from fadas.algorithms import ALGORITHMS, Algorithm
 from fadas.build import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
+from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Combine
 from fadas.delays import DELAYS, Delays
 from fadas.delays import Table as DelayTable
 from fadas.executors import EXECUTORS
+from fadas.faults import Fault
 from fadas.ledger import Refill, Schedule
 from fadas.optim import OPTIMIZERS, Optimizer
 from fadas.stepsize import STEP_SIZES, StepSize
@@ -46,6 +49,7 @@ class RunSettings:
     target: float | None = None
     stop_at_target: bool = False
     seeds: tuple[int, ...] = (0,)
+    checkpoint_every: int = 50  # server steps; 0: never
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -55,6 +59,8 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, not {value}")
+        if self.checkpoint_every < 0:
+            raise ValueError(f"checkpoint_every must not be negative, not {self.checkpoint_every}")
         if self.target is not None and not 0 < self.target <= 1:
             raise ValueError(f"target must be an accuracy above 0 and at most 1, not {self.target}")
         if self.stop_at_target and self.target is None:
@@ -76,6 +82,7 @@ class RunConfig:
     schedule: Schedule
     delays: Delays
     local: LocalSGD
+    checks: Checks
     run: RunSettings
     task: Callable[[], Any]
     executor: Callable[..., Any]
@@ -97,7 +104,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     """The settings of one run, every default filled in."""
     where = f"algorithms.{label}"
     own = dict(tables["algorithms"][label])
-    names = ("task", "schedule", "delays", "local", "executor", "run")
+    names = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
     sections = {name: as_table(tables.get(name, {}), name) for name in names}
     own_sections = {name: as_table(own.pop(name, {}), f"{where}.{name}") for name in OWN_SECTIONS}
     if "seeds" in own_sections["run"]:
@@ -117,6 +124,11 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     except ValueError as error:
         raise ConfigError(f"schedule: {error}") from None
     delays, delays_table = _delays(sections["delays"])
+    faults = {
+        name: build(Fault, as_table(f, f"faults.{name}"), f"faults.{name}") for name, f in sections["faults"].items()
+    }
+    delays = replace(delays, faults=tuple(faults.values()))
+    checks = build(Checks, sections["checks"], "checks")
     make_task, task_table = _spec(TASKS, sections["task"], "task", {"seed": seed})
     clients = task_table.get("clients")
     if not isinstance(clients, int):
@@ -135,6 +147,8 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         "name": tables["name"],
         "task": {key: value for key, value in task_table.items() if key != "seed"},
         "delays": delays_table,
+        "faults": {name: {k: v for k, v in asdict(f).items() if v != math.inf} for name, f in faults.items()},
+        "checks": asdict(checks),
         "local": asdict(local),
         "executor": {**executor_table, "threads": threads},
         "run": asdict(run),
@@ -151,6 +165,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         schedule=schedule,
         delays=delays,
         local=local,
+        checks=checks,
         run=run,
         task=make_task,
         executor=executor,

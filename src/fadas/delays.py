@@ -15,6 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
+from fadas.faults import Fault
+
 Duration = Callable[[int, float], float]
 Range = tuple[float, float]
 
@@ -199,6 +201,7 @@ class Delays:
     dropout: float = 0.0
     deadline: float | None = None
     scale_by_data: bool = False
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:

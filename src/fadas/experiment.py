@@ -1,7 +1,11 @@
 """From a run's settings to its folder: plan, simulate, write."""
 
+import errno
 import platform
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 import fadas
-from fadas import runs
+from fadas import checkpoint, runs
 from fadas.build import ConfigError
 from fadas.client import train
 from fadas.config import RunConfig
@@ -18,6 +22,7 @@ from fadas.ledger import Job, Step
 from fadas.model import FlatModule, ServerState
 from fadas.planner import Plan, plan
 from fadas.simulator import Record, Simulation, simulate
+from fadas.snapshot import restore, take
 from fadas.task import Task
 from fadas.tasks import TASKS
 
@@ -71,6 +76,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
             device=config.device,
             eval_every=config.run.eval_every,
             target=target,
+            checks=config.checks,
         )
     except (ValueError, RuntimeError, AssertionError) as error:  # torch's way to refuse a device
         raise ConfigError(f"executor: {str(error).splitlines()[0]}") from None
@@ -92,44 +98,127 @@ def rehearse(config: RunConfig, task: Task) -> None:
         raise ConfigError(f"{config.label} cannot be trained: {type(error).__name__}: {text}") from None
 
 
+class Interrupted(Exception):
+    """The user or the system ended a run; its checkpoint is on disk."""
+
+
 def execute(
-    config: RunConfig, simulation: Simulation, folder: Path, on_record: OnRecord, overwrite: bool = False
+    config: RunConfig,
+    simulation: Simulation,
+    folder: Path,
+    on_record: OnRecord,
+    overwrite: bool = False,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run the simulation, write its folder, return its summary."""
+    """Run the simulation, write its folder, return its summary. With `resume`, go on from the last good checkpoint."""
     make_sink = _tensorboard() if config.run.tensorboard else None
-    writer = runs.Writer(folder, config.tables, overwrite)
+    kept = _resume(simulation, folder, say) if resume else None
+    writer = runs.Writer(folder, config.tables, overwrite or (resume and kept is None), kept)
+    lines = [] if kept is None else runs.read_lines(folder / "metrics.jsonl")
     sink = make_sink(folder) if make_sink else None
     if counts := label_counts(simulation.task):
         writer.write_json("partition.json", {"counts": counts})
-    lines: list[dict[str, Any]] = []
+
+    def save() -> int:
+        tensors, values = take(simulation)
+        checkpoint.write(folder, values["version"], tensors, {**values, "metrics_bytes": writer.mark()})
+        return values["version"]
+
     threads = torch.get_num_threads()
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
     torch.set_num_threads(config.threads or (1 if small else threads))
+    every = config.run.checkpoint_every
     try:
-        for record in simulation:
-            lines.append(record.as_dict())
-            writer.append(lines[-1])
-            if sink:
-                sink(record)
-            on_record(record)
+        with _interruptible(simulation):
+            for record in simulation:
+                lines.append(record.as_dict())
+                writer.append(lines[-1])
+                if sink:
+                    sink(record)
+                on_record(record)
+                if every and record.step % every == 0 and not simulation.complete:
+                    save()
+            if not simulation.complete:
+                step = save()
+                raise Interrupted(f"interrupted after step {step}; the same command with --resume continues {folder}")
+            _save_model(simulation, folder)
+            summary = {
+                "experiment": config.experiment,
+                "algorithm": config.label,
+                "seed": config.seed,
+                "place": config.place,
+                **runs.summarise(lines, config.run.target),
+                "wall": simulation.progress.wall,
+                "versions": {
+                    "fadas": fadas.__version__,
+                    "torch": torch.__version__,
+                    "python": platform.python_version(),
+                },
+            }
+            writer.finish(summary)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        last = next(iter(checkpoint.found(folder)), None)
+        rest = f"{last.name} is intact: free some space, then --resume" if last else "there is no checkpoint yet"
+        raise ConfigError(f"{folder}: {error.strerror} after step {len(lines)}; {rest}") from None
     finally:
         torch.set_num_threads(threads)
-        writer.close()
+        with suppress(OSError):
+            writer.close()
+    return summary
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) -> int | None:
+    """Bring the simulation to the newest checkpoint that can be used; how much of metrics.jsonl belongs to it."""
+    for path in checkpoint.found(folder):
+        try:
+            tensors, values = checkpoint.read(path)
+            kept = int(values["metrics_bytes"])
+            with (folder / "metrics.jsonl").open("rb") as file:
+                if file.read(kept).count(b"\n") != values["version"] or file.tell() != kept:
+                    raise ValueError("metrics.jsonl does not hold what belongs to it")
+            restore(simulation, tensors, values)
+            say(f"{folder}: continued after step {values['version']}")
+            return kept
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
+            say(f"{path} cannot be used: {error}")
+    if folder.exists():
+        say(f"{folder}: no checkpoint to continue from; begun anew")
+    return None
+
+
+@contextmanager
+def _interruptible(simulation: Simulation) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run after the update in hand; a second one ends it at once."""
+
+    def handle(number: int, frame: Any) -> None:
+        if simulation.stopped:
+            raise KeyboardInterrupt
+        simulation.stop()
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _save_model(simulation: Simulation, folder: Path) -> None:
     if simulation.task.save:
         simulation.task.save(simulation.module(), folder)
     else:
         state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
         save_file(state, folder / "model.safetensors")
-    summary = {
-        "experiment": config.experiment,
-        "algorithm": config.label,
-        "seed": config.seed,
-        "place": config.place,
-        **runs.summarise(lines, config.run.target),
-        "versions": {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
-    writer.finish(summary)
-    return summary
 
 
 def label_counts(task: Task) -> list[list[int]] | None:

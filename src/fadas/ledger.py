@@ -5,6 +5,7 @@ arrivals, and both get the same jobs.
 """
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -72,6 +73,11 @@ class Ledger:
         self.buffer: list[Job] = []
         self._idle = list(range(clients))  # in no particular order: choosing swaps the chosen one to the end
         self._next_id = 0
+
+    def copy(self) -> "Ledger":
+        other = copy(self)
+        other.running, other.buffer, other._idle = dict(self.running), list(self.buffer), list(self._idle)
+        return other
 
     def start(self) -> list[Job]:
         """Line 1: M_c clients start from the initial model."""

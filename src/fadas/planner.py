@@ -14,10 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from fadas.delays import Delays
+from fadas.faults import check, fails
 from fadas.ledger import Job, Ledger, Schedule, tau_statistics
 from fadas.rng import DROPOUT, DURATION, TIER
 
-ARRIVED, DROPPED, EXPIRED = range(3)
+ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
 _BLOCK = 1 << 14
 
 
@@ -32,6 +33,9 @@ class Plan:
     schedule: Schedule
     clients: int
     seed: int
+    delays: Delays
+    sizes: Sequence[int] | None
+    limits: tuple[int | None, float | None]  # server steps, virtual time
     client: np.ndarray
     version: np.ndarray
     start: np.ndarray
@@ -77,7 +81,7 @@ class Plan:
 
     def statistics(self) -> dict[str, float]:
         """What `fadas plan` prints. tau_avg and tau_med are taken over each step's largest delay, as in the paper."""
-        outcomes = np.bincount(self.outcome[self.ended], minlength=3)
+        outcomes = np.bincount(self.outcome[self.ended], minlength=4)
         return {
             **tau_statistics(self.tau.max(1).tolist()),
             "virtual_time": float(self.time[-1]),
@@ -116,10 +120,27 @@ def plan(
         raise ValueError(f"the time limit must be positive, not {time}")
     if seed < 0:
         raise ValueError(f"the seed must not be negative, not {seed}")
-    ledger = Ledger(schedule, clients, seed)
-    timeline = _Timeline(delays or Delays(), clients, seed, sizes)
-    times = timeline.play(ledger, min(limits) if limits else None, time)
-    return Plan(schedule, clients, seed, **timeline.arrays(), time=np.array(times))
+    ledger, delays = Ledger(schedule, clients, seed), delays or Delays()
+    check(delays.faults, clients)
+    timeline = _Timeline(delays, clients, seed, sizes)
+    timeline.dispatch(ledger.start(), 0.0)
+    stop = (min(limits) if limits else None, time)
+    timeline.play(ledger, *stop)
+    return Plan(schedule, clients, seed, delays, sizes, stop, **timeline.arrays())
+
+
+def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:
+    """The plan as it is when the update that was to arrive as `old.ended[position]` has been refused.
+
+    What came before stays as it was. `ledger` has dropped the job and started `jobs` in its place; it is not changed.
+    """
+    id = int(old.ended[position])
+    timeline = _Timeline(old.delays, old.clients, old.seed, old.sizes)
+    timeline.load(old, position, len(old.client) if not jobs else jobs[0].id, ledger)
+    timeline.outcome[id] = REFUSED
+    timeline.dispatch(jobs, float(old.end[id]))
+    timeline.play(ledger.copy(), *old.limits)
+    return Plan(old.schedule, old.clients, old.seed, old.delays, old.sizes, old.limits, **timeline.arrays())
 
 
 class _Timeline:
@@ -133,14 +154,32 @@ class _Timeline:
         self.client, self.version, self.outcome = array("q"), array("q"), array("b")
         self.start, self.end = array("d"), array("d")
         self.ended = array("q")
+        self.time = array("d")  # of the server steps
+        self._closed = 0  # endings up to the last step
         self.running: list[tuple[float, int]] = []
 
-    def play(self, ledger: Ledger, steps: int | None, until: float | None) -> list[float]:
-        """Run until the limit; returns the times of the server steps."""
-        times: list[float] = []
-        last_arrival = closed = 0
+    def load(self, old: Plan, position: int, jobs: int, ledger: Ledger) -> None:
+        """Take over what an earlier plan says of the time up to `position`, where so many jobs had begun."""
+        for name in ("client", "version", "outcome", "start", "end"):
+            getattr(self, name).extend(getattr(old, name)[:jobs].tolist())
+        self.ended.extend(old.ended[: position + 1].tolist())
+        self.time.extend(old.time[: ledger.version].tolist())
+        if ledger.version:
+            last = old.arrivals[ledger.version - 1, -1]
+            self._closed = 1 + int(np.flatnonzero(old.ended[: position + 1] == last)[0])
+        self.running = [(self.end[id], id) for id in ledger.running if id < jobs]
+        heapq.heapify(self.running)
+        if block := jobs // _BLOCK:  # whole blocks of random numbers belong to jobs that have begun
+            for rng in (self.durations_rng, self.dropouts_rng):
+                rng.bit_generator.advance(block * _BLOCK)  # type: ignore[attr-defined]
+        if jobs % _BLOCK:
+            self._draw()
+
+    def play(self, ledger: Ledger, steps: int | None, until: float | None) -> None:
+        """Run until the limit."""
+        times = self.time
+        last_arrival = len(self.ended)
         patience = int(1000 / (1 - self.delays.dropout)) + 100 * ledger.schedule.concurrency
-        self._dispatch(ledger.start(), 0.0)
         while steps is None or len(times) < steps:
             now, id = heapq.heappop(self.running)
             if until is not None and now > until:
@@ -152,30 +191,34 @@ class _Timeline:
                     raise ValueError(
                         f"no update arrived in {patience} jobs: the deadline or the dropout stops all clients"
                     )
-                self._dispatch(ledger.drop(job), now)
+                self.dispatch(ledger.drop(job), now)
                 continue
             last_arrival = len(self.ended)
             jobs, step = ledger.arrive(job)
-            self._dispatch(jobs, now)
+            self.dispatch(jobs, now)
             if step:
                 times.append(now)
-                closed = last_arrival
+                self._closed = last_arrival
         if not times:
             raise ValueError(f"the time limit ({until}) ends before the first server step")
-        del self.ended[closed:]  # what ended after the last step belongs to a step that never closed
-        return times
+        del self.ended[self._closed :]  # what ended after the last step belongs to a step that never closed
 
-    def _dispatch(self, jobs: list[Job], now: float) -> None:
+    def _draw(self) -> None:
+        self._u = np.maximum(self.durations_rng.random(_BLOCK), 2.0**-54).tolist()
+        self._v = self.dropouts_rng.random(_BLOCK).tolist() if self.delays.dropout else None
+
+    def dispatch(self, jobs: list[Job], now: float) -> None:
         for job in jobs:
             k = job.id % _BLOCK
             if k == 0:  # job ids are consecutive, so the k-th number of a stream belongs to the k-th job
-                self._u = np.maximum(self.durations_rng.random(_BLOCK), 2.0**-54).tolist()
-                self._v = self.dropouts_rng.random(_BLOCK).tolist() if self.delays.dropout else None
+                self._draw()
             length = self.duration(job.client, self._u[k])
             outcome = ARRIVED
             if self._v and self._v[k] < self.delays.dropout:
                 # given that v < dropout, v / dropout is uniform again: the share of the work done before dropping out
                 length, outcome = length * self._v[k] / self.delays.dropout, DROPPED
+            if self.delays.faults and fails(self.delays.faults, job.client, now):
+                outcome = DROPPED
             if self.delays.deadline is not None and length > self.delays.deadline:
                 length, outcome = self.delays.deadline, EXPIRED
             end = now + length
@@ -191,5 +234,5 @@ class _Timeline:
             self.end.append(end)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        names = ("client", "version", "outcome", "start", "end", "ended")
+        names = ("client", "version", "outcome", "start", "end", "ended", "time")
         return {name: np.array(getattr(self, name)) for name in names}

@@ -6,6 +6,7 @@ summary.json is written last: a folder without it holds a run that did not finis
 import json
 import math
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from fadas.ledger import tau_statistics
 from fadas.toml import dumps
 
 Line = dict[str, Any]
+_PASSING = re.compile(r"checkpoint-\d+\.(ckpt|tmp)|.*\.tmp")  # what a finished run has no more
 FILES = (
     "config.toml",
     "metrics.jsonl",
@@ -48,7 +50,7 @@ class Run:
         return [record for record in self.records if record["metrics"]]
 
 
-def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False) -> bool:
+def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
     """Is this very run finished already? A folder that must not be written to is an error."""
     if not folder.exists():
         return False
@@ -62,47 +64,71 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False) -> b
         held = {}
     if _results_of(held) != _results_of(tables):
         raise ConfigError(f"{folder} holds a run with other settings; use --out DIR, or --overwrite")
-    return (folder / "summary.json").exists()
+    if (folder / "summary.json").exists():
+        return True
+    if any(folder.glob("checkpoint-*.ckpt")) and not resume:
+        raise ConfigError(
+            f"{folder} holds an interrupted run; continue it with --resume, or begin anew with --overwrite"
+        )
+    return False
 
 
 def _is_run(folder: Path) -> bool:
     """Does the folder hold a run and nothing else? Only then may it be emptied."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    known = all(name in FILES or name.startswith("events.out.tfevents") or name.endswith(".tmp") for name in names)
+    known = all(name in FILES or name.startswith("events.out.tfevents") or _PASSING.fullmatch(name) for name in names)
     return known and "config.toml" in names
 
 
 def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:
     """What the results depend on: not on the executor, nor on who else is told of them."""
-    run = {key: value for key, value in tables.get("run", {}).items() if key != "tensorboard"}
+    run = {key: value for key, value in tables.get("run", {}).items() if key not in ("tensorboard", "checkpoint_every")}
     return {**{key: value for key, value in tables.items() if key != "executor"}, "run": run}
 
 
 class Writer:
-    """Writes one run's folder, in place of an unfinished run or, with `overwrite`, of any. Lines are flushed."""
+    """Writes one run's folder, in place of an unfinished run or, with `overwrite`, of any. Lines are flushed.
 
-    def __init__(self, folder: Path, tables: Mapping[str, Any], overwrite: bool = False) -> None:
+    With `kept` (bytes of metrics.jsonl, as `mark` gave them) it goes on with an unfinished run after these lines.
+    """
+
+    def __init__(
+        self, folder: Path, tables: Mapping[str, Any], overwrite: bool = False, kept: int | None = None
+    ) -> None:
         self.folder = folder
-        if check(folder, tables, overwrite):
+        if check(folder, tables, overwrite, kept is not None):
             raise ConfigError(f"{folder} has been written meanwhile, by another process")
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
-        self._metrics = (folder / "metrics.jsonl").open("w", encoding="utf-8")
+        if kept is None:
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+            (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
+        self._metrics = (folder / "metrics.jsonl").open("r+b" if kept else "wb")
+        self._metrics.truncate(kept or 0)
+        self._metrics.seek(0, os.SEEK_END)
 
     def append(self, line: Line) -> None:
-        self._metrics.write(to_json(line) + "\n")
+        self._metrics.write(to_json(line).encode() + b"\n")
         self._metrics.flush()
+
+    def mark(self) -> int:
+        """How long metrics.jsonl is, all of it safely on disk."""
+        os.fsync(self._metrics.fileno())
+        return self._metrics.tell()
 
     def write_json(self, name: str, value: Line) -> None:
         draft = self.folder / f"{name}.tmp"
-        draft.write_text(to_json(value) + "\n", encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(to_json(value) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, self.folder / name)
 
     def finish(self, summary: Line) -> None:
         self.close()
         self.write_json("summary.json", summary)
+        for path in self.folder.glob("checkpoint-*"):
+            path.unlink()
 
     def close(self) -> None:
         self._metrics.close()
@@ -112,9 +138,8 @@ def read(folder: Path) -> Run:
     """A finished run; a ConfigError if the folder does not hold one."""
     try:
         config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        records = [json.loads(line) for line in lines]
+        records = read_lines(folder / "metrics.jsonl")
         partition = folder / "partition.json"
         counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
         _validate(config, records, summary, counts)
@@ -123,6 +148,10 @@ def read(folder: Path) -> Run:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
     return Run(folder, config, records, summary, counts)
+
+
+def read_lines(path: Path) -> list[Line]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> None:
@@ -196,7 +225,8 @@ def summarise(records: Iterable[Line], target: float | None = None) -> Line:
     evaluated = [line for line in lines if line["metrics"]]
     last = lines[-1]
     summary: Line = {
-        **{key: last[key] for key in ("step", "updates", "time", "wall", "dropped", "expired")},
+        **{key: last[key] for key in ("step", "updates", "time", "dropped", "expired")},
+        "refused": last.get("refused", {}),
         **tau_statistics(max(job["tau"] for job in line["jobs"]) for line in lines),
         "metrics": last["metrics"],
     }

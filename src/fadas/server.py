@@ -4,18 +4,35 @@ The ledger does the bookkeeping, the algorithm the arithmetic; the server holds 
 Line numbers are those of Algorithm 1 in the paper.
 """
 
+from collections import Counter
+from typing import NamedTuple
+
 from fadas.algorithms import Algorithm
+from fadas.checks import Checks
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Model, ServerState, Update
 
+_REMEMBERED = 100_000  # jobs that have ended, so that what is said of a late update is true
+
+
+class Received(NamedTuple):
+    """What came of an update: the jobs to start now; the step if it filled the buffer; why it was refused if it was."""
+
+    jobs: list[Job]
+    step: Step | None
+    refused: str | None = None
+
 
 class Server:
-    def __init__(self, algorithm: Algorithm, ledger: Ledger, model: Model) -> None:
+    def __init__(self, algorithm: Algorithm, ledger: Ledger, model: Model, checks: Checks | None = None) -> None:
         self.algorithm = algorithm
         self.ledger = ledger
+        self.checks = checks or Checks()
         self.state = ServerState(0, model)
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
         self.buffer: list[Update] = []
+        self.refused: Counter[str] = Counter()
+        self._ended: dict[int, str] = {}
 
     @property
     def model(self) -> Model:
@@ -26,25 +43,41 @@ class Server:
         """Line 1: M_c clients begin to train from the initial model."""
         return self._assign(self.ledger.start())
 
-    def receive(self, update: Update) -> tuple[list[Job], Step | None]:
-        """Lines 3 to 17: take a client's update; the jobs to start now, and the step if it filled the buffer.
+    def receive(self, update: Update) -> Received:
+        """Lines 3 to 17: take a client's update; or refuse it, which changes nothing but a counter and frees its slot.
 
         A returned job trains from `server.base[job.id]`: x_t when its slot was refilled before the step, else x_{t+1}.
         """
+        if self.ledger.running.get(update.job.id) != update.job:
+            return self._refuse(self._ended.get(update.job.id, "unknown job"), [])
+        update, problem = self.checks(update, self.model)
+        if problem:
+            return self._refuse(problem, self.drop(update.job, problem))
         x = self.model  # x_t
         jobs, step = self.ledger.arrive(update.job)  # lines 4 to 6: m <- m + 1, sample another client
         self.buffer.append(update)
-        del self.base[update.job.id]
+        self.end(update.job, "already reported")
         if step:  # line 8: m = M
             self.state = self.algorithm.apply(self.state, step, self.buffer, self.ledger.clients)  # lines 9 to 16
             self.buffer = []  # line 17
-        return self._assign(jobs, x), step
+        return Received(self._assign(jobs, x), step)
 
-    def drop(self, job: Job) -> list[Job]:
+    def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
         """A job ended without an update: its slot goes to another client."""
         jobs = self.ledger.drop(job)
-        del self.base[job.id]
+        self.end(job, reason)
         return self._assign(jobs)
+
+    def end(self, job: Job, reason: str) -> None:
+        """Forget a job; an update that still comes for it will be refused for this reason."""
+        self.base.pop(job.id, None)
+        self._ended[job.id] = reason
+        if len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    def _refuse(self, reason: str, jobs: list[Job]) -> Received:
+        self.refused[reason] += 1
+        return Received(jobs, None, reason)
 
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
         """Remember what each job starts from. A version is freed when the last job that started from it ends."""

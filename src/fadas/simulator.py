@@ -2,17 +2,20 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
 from fadas.algorithms import Algorithm
+from fadas.build import ConfigError
+from fadas.checks import Checks
 from fadas.client import LocalSGD, check
+from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
-from fadas.ledger import Job
-from fadas.model import FlatModule
-from fadas.planner import ARRIVED, DROPPED, EXPIRED, Plan
+from fadas.ledger import Job, Step
+from fadas.model import FlatModule, Update
+from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.server import Server
 from fadas.task import Task
 
@@ -30,7 +33,7 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """One server step: a line of metrics.jsonl."""
+    """One server step: a line of metrics.jsonl, but for `wall`."""
 
     step: int  # the version that the step produced: 1 after the first
     time: float  # virtual
@@ -41,14 +44,34 @@ class Record:
     train_loss: float
     dropped: int  # jobs so far that ended without an update, by reason
     expired: int
+    refused: dict[str, int]  # updates so far that the server did not take, by reason
     metrics: dict[str, float] | None = None  # on the test data, when evaluated
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All but the time it took: what is written down is the same whenever and wherever it is computed."""
+        return {key: value for key, value in asdict(self).items() if key != "wall"}
+
+
+@dataclass
+class Progress:
+    """How far a simulation is: with the plan, the models and the optimizer's memory, all that goes on depends on."""
+
+    position: int = 0  # in the plan's endings
+    updates: int = 0
+    wall: float = 0.0
+    losses: list[float | Tensor] = field(default_factory=list[float | Tensor])  # of the updates in the buffer
+    dropped: int = 0
+    expired: int = 0
+    refusals: list[int] = field(default_factory=list[int])  # positions at which the plan was wrong
+    since: int = 0  # refusals since the last update that was taken
 
 
 class Simulation:
-    """Iterate over it to run it. `module()`, `state_dict()` and `server` are there at any time, also half-way."""
+    """Iterate over it to run it. `module()`, `state_dict()` and `server` are there at any time, also half-way.
+
+    `stop()` ends the iteration after the update in hand. Then, and after every record, `snapshot.take` gives all that
+    another simulation of the same settings needs to go on from there.
+    """
 
     def __init__(
         self,
@@ -60,6 +83,7 @@ class Simulation:
         device: str,
         eval_every: int,
         target: float | None,
+        checks: Checks | None = None,
     ) -> None:
         if len(task.clients) != plan.clients:
             raise ValueError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
@@ -69,7 +93,17 @@ class Simulation:
         self.eval_every, self.target = eval_every, target
         self._flat = FlatModule(task.module(plan.seed), device)
         check(self._flat, task, local)
-        self.server = Server(algorithm, plan.ledger(), self._flat.read())
+        self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
+        self.progress = Progress()
+        self.stopped = self.complete = False
+        self._submitted: set[int] = set()
+        self._left: list[Update] = []
+        self._closed = False
+
+    @property
+    def finished(self) -> list[Update]:
+        """Updates that are trained and not yet needed, from executors that might round them differently next time."""
+        return self._left if self._closed else _finished(self.executor)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The current global model, as the task's module loads it."""
@@ -80,62 +114,109 @@ class Simulation:
         self._flat.load(self.server.model)
         return self._flat.module
 
+    def stop(self) -> None:
+        self.stopped = True
+
+    def continue_from(self, plan: Plan, progress: Progress, finished: list[Update]) -> None:
+        """Go on from elsewhere; the server is there already."""
+        self.plan, self.progress = plan, progress
+        if finished:
+            self.executor.restore(finished)  # type: ignore[attr-defined]
+        self._submitted = {update.job.id for update in finished}
+
     def __iter__(self) -> Iterator[Record]:
         try:
             yield from self._play()
         finally:
+            self._closed = True
             self.executor.close()
 
     def _play(self) -> Iterator[Record]:
-        plan, server = self.plan, self.server
-        begin = time.perf_counter()
-        updates, losses = 0, list[float | Tensor]()
-        ends = {DROPPED: 0, EXPIRED: 0}
-        self._submit(server.start())
-        for id in plan.ended.tolist():
-            outcome = int(plan.outcome[id])
+        server, progress = self.server, self.progress
+        begin = time.perf_counter() - progress.wall
+        self._submit(sorted(server.ledger.running.values()) if progress.position else server.start())
+        while progress.position < len(self.plan.ended) and not self.stopped:
+            job = self.plan.job(int(self.plan.ended[progress.position]))
+            outcome = int(self.plan.outcome[job.id])
             if outcome != ARRIVED:
-                ends[outcome] += 1
-                self._submit(server.drop(plan.job(id)))
+                reason = "expired" if outcome == EXPIRED else "dropped"
+                setattr(progress, reason, getattr(progress, reason) + 1)
+                self._submit(server.drop(job, reason))
+                progress.position += 1
                 continue
-            update = self.executor.collect(plan.job(id))
-            jobs, step = server.receive(update)
-            losses.append(update.metrics["loss"])
+            self._submitted.discard(job.id)
+            update = corrupted(self.executor.collect(job), self.plan)
+            jobs, step, refused = server.receive(update)
+            if refused:
+                self._refused(jobs)
+                continue
+            progress.losses.append(update.metrics["loss"])
             del update  # it would keep its start version alive while this generator sleeps
             self._submit(jobs)
-            updates += 1
+            progress.updates += 1
+            progress.since = 0
+            progress.position += 1
             if not step:
                 continue
-            done = step.index + 1
-            metrics = None
-            if done % self.eval_every == 0 or done == plan.steps:
-                metrics = self.executor.evaluate(server.model)
-            yield Record(
-                step=done,
-                time=float(plan.time[step.index]),
-                wall=time.perf_counter() - begin,
-                updates=updates,
-                eta=server.algorithm.step_size(step.delays),
-                jobs=tuple(
-                    JobRecord(job.id, job.client, tau, float(plan.start[job.id]), float(plan.end[job.id]))
-                    for job, tau in zip(step.jobs, step.delays, strict=True)
-                ),
-                train_loss=float(
-                    sum(losses) / len(losses)
-                ),  # the first to wait for a device that computes in the background
-                dropped=ends[DROPPED],
-                expired=ends[EXPIRED],
-                metrics=metrics,
-            )
-            losses.clear()
-            if self.target is not None and metrics and metrics.get("accuracy", 0.0) >= self.target:
+            record = self._record(step, begin)
+            reached = (record.metrics or {}).get("accuracy", 0.0)
+            self.complete = self.target is not None and reached >= self.target
+            yield record
+            if self.complete:
                 return
+        self.complete = progress.position >= len(self.plan.ended)
+        if not self.complete:
+            self._left = _finished(self.executor)  # closing the executor lets go of it
+
+    def _record(self, step: Step, begin: float) -> Record:
+        plan, done = self.plan, step.index + 1
+        metrics = None
+        if done % self.eval_every == 0 or done == plan.steps:
+            metrics = self.executor.evaluate(self.server.model)
+        loss = float(
+            sum(self.progress.losses) / len(self.progress.losses)
+        )  # the first to wait for a device that is still computing
+        self.progress.losses.clear()
+        self.progress.wall = time.perf_counter() - begin
+        return Record(
+            step=done,
+            time=float(plan.time[step.index]),
+            wall=self.progress.wall,
+            updates=self.progress.updates,
+            eta=self.server.algorithm.step_size(step.delays),
+            jobs=tuple(
+                JobRecord(job.id, job.client, tau, float(plan.start[job.id]), float(plan.end[job.id]))
+                for job, tau in zip(step.jobs, step.delays, strict=True)
+            ),
+            train_loss=loss,
+            dropped=self.progress.dropped,
+            expired=self.progress.expired,
+            refused=dict(self.server.refused),
+            metrics=metrics,
+        )
+
+    def _refused(self, jobs: list[Job]) -> None:
+        """An update did not pass: the future is planned anew from here. What is trained already keeps its result."""
+        self.progress.since += 1
+        patience = 100 + 20 * self.plan.schedule.concurrency
+        if self.progress.since > patience:
+            reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
+            raise ConfigError(f"none of the last {patience} updates was accepted ({reasons}); the clients cannot train")
+        self.plan = replan(self.plan, self.progress.position, self.server.ledger, jobs)
+        self.progress.refusals.append(self.progress.position)
+        self.progress.position += 1
+        self._submit(sorted(self.server.ledger.running.values()))  # some that no step would have needed are needed now
 
     def _submit(self, jobs: list[Job]) -> None:
         for job in jobs:
             assert job == self.plan.job(job.id), "the server and the plan disagree"
-            if self.plan.needed[job.id]:
+            if self.plan.needed[job.id] and job.id not in self._submitted:
+                self._submitted.add(job.id)
                 self.executor.submit(job, self.server.base[job.id], int(self.plan.due[job.id]))
+
+
+def _finished(executor: Executor) -> list[Update]:
+    return getattr(executor, "finished", list[Update])()
 
 
 def simulate(
@@ -148,13 +229,14 @@ def simulate(
     device: str = "cpu",
     eval_every: int = 1,
     target: float | None = None,
+    checks: Checks | None = None,
 ) -> Simulation:
     """Train `task` along `plan`: an iterable of one `Record` per server step.
 
-    `target` ends the run at the first evaluation that reaches this accuracy.
+    `target` ends the run at the first evaluation that reaches this accuracy. `checks` are those of the server.
     """
     if isinstance(executor, str):
         if executor not in EXECUTORS:
             raise ValueError(f"unknown executor {executor!r}; there are {', '.join(EXECUTORS)}")
         executor = EXECUTORS[executor](task, local, plan.seed, device)
-    return Simulation(plan, task, algorithm, local, executor, device, eval_every, target)
+    return Simulation(plan, task, algorithm, local, executor, device, eval_every, target, checks)

@@ -89,11 +89,11 @@ def run_point(point: Point) -> dict[str, Any]:
     from fadas.experiment import execute, make_plan, make_simulation, make_task
 
     config = resolve(point.tables, point.label, point.seed)
-    if runs.check(point.folder, config.tables):
+    if runs.check(point.folder, config.tables, resume=True):
         return runs.read(point.folder).summary
     task = make_task(config)
     simulation = make_simulation(config, task, make_plan(config, task))
-    return execute(config, simulation, point.folder, lambda record: None)
+    return execute(config, simulation, point.folder, lambda record: None, resume=True)
 
 
 def _begin_worker(threads: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fadas.build import ConfigError, Table, unknown
 
-SECTIONS = ("name", "task", "schedule", "delays", "local", "executor", "run", "algorithms", "sweep")
+SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _LETTERS = "letters, digits, '.', '_', '+' and '-', 100 at most"

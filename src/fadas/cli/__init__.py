@@ -52,6 +52,8 @@ def main() -> None:
 
         if hasattr(error, "format_message"):  # the command line itself was wrong
             _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
+        if type(error).__name__ == "Interrupted":
+            _fail(str(error), 130)
         if not isinstance(error, ConfigError):
             raise
         _fail(str(error), 2)

@@ -57,6 +57,7 @@ def run(
     data_dir: DataDir = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME`.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")] = False,
     report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
     json_: Json = False,
 ) -> None:
@@ -75,7 +76,7 @@ def run(
     labels = _select(tables, only)
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
-    finished = {c.id: runs.check(root / c.id, c.tables, overwrite) for c in configs}
+    finished = {c.id: runs.check(root / c.id, c.tables, overwrite, resume) for c in configs}
     # Every mistake shows here, before the first run begins. All methods of a seed share the data.
     tasks = {c.seed: make_task(c) for c in {c.seed: c for c in configs if not finished[c.id]}.values()}
     plans = {c.id: make_plan(c, tasks[c.seed]) for c in configs if not finished[c.id]}
@@ -90,7 +91,7 @@ def run(
                 simulation = make_simulation(c, tasks[c.seed], plans[c.id])
                 bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
                 on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
-                summary = execute(c, simulation, folder, on_record, overwrite)
+                summary = execute(c, simulation, folder, on_record, overwrite, resume, display.say)
                 bar.finish(_one_line(summary), summary["updates"])
             if json_:
                 print_json({**summary, "folder": str(folder)})

@@ -47,12 +47,19 @@ class Batched:
             torch.set_num_threads(threads)
 
     def _train_all(self) -> None:
-        work = list(self._pending.values())
+        work = [self._pending[id] for id in sorted(self._pending)]
         self._pending.clear()
         for group in self._trainer.groups(work):
             for first in range(0, len(group), self.size):
                 for update in self._trainer.train(group[first : first + self.size]):
                     self._done[update.job.id] = update
+
+    def finished(self) -> list[Update]:
+        """What is trained and not yet collected. In other company it might be rounded differently."""
+        return list(self._done.values())
+
+    def restore(self, updates: list[Update]) -> None:
+        self._done = {update.job.id: update for update in updates}
 
     def evaluate(self, model: Model) -> dict[str, float]:
         flat = self._trainer.flat

@@ -1,0 +1,158 @@
+"""Stopped anywhere and continued elsewhere, a simulation ends with the same bits."""
+
+import pytest
+import torch
+
+from conftest import make_task
+from fadas import checkpoint, snapshot
+from fadas.algorithms import ALGORITHMS, FADAS
+from fadas.checks import Checks
+from fadas.client import LocalSGD
+from fadas.delays import Delays, Large
+from fadas.executors import EXECUTORS
+from fadas.faults import Fault
+from fadas.planner import plan
+from fadas.simulator import simulate
+
+LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
+
+
+def make(task, algorithm, executor="inline", faults=(), checks=None, steps=12, **options):
+    delays = Delays(Large(), dropout=0.1, deadline=70.0, faults=tuple(faults))
+    p = plan(algorithm.schedule(5, 3), len(task.clients), delays, steps=steps, seed=3)
+    made = EXECUTORS[executor](task, LOCAL, p.seed, "cpu")
+    return simulate(p, task, algorithm, LOCAL, executor=made, checks=checks, **options)
+
+
+def stop_after(simulation, updates):
+    """Stop when so many updates have been collected, wherever in a step that is."""
+    inner, count = simulation.executor.collect, 0
+
+    def collect(job):
+        nonlocal count
+        count += 1
+        if count == updates:
+            simulation.stop()
+        return inner(job)
+
+    simulation.executor.collect = collect
+    return list(simulation)
+
+
+def through_disk(simulation, folder):
+    tensors, values = snapshot.take(simulation)
+    return checkpoint.read(checkpoint.write(folder, values["version"], tensors, values))
+
+
+def same(one, two):
+    assert torch.equal(one.server.model.params, two.server.model.params)
+    assert torch.equal(one.server.model.buffers, two.server.model.buffers)
+    assert one.server.state.slots.keys() == two.server.state.slots.keys()
+    assert all(torch.equal(value, two.server.state.slots[name]) for name, value in one.server.state.slots.items())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
+def test_every_algorithm_goes_on_from_anywhere_with_the_same_bits(name, executor, tmp_path):
+    task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), ALGORITHMS[name]()
+    whole = make(task, algorithm, executor)
+    expected = [r.as_dict() for r in whole]
+    for stop in (1, 7, 11):  # mostly in the middle of a step
+        first = make(task, algorithm, executor)
+        records = [r.as_dict() for r in stop_after(first, stop)]
+        assert not first.complete
+        second = make(task, algorithm, executor)
+        snapshot.restore(second, *through_disk(first, tmp_path))
+        records += [r.as_dict() for r in second]
+        assert records == expected
+        same(second, whole)
+
+
+def test_many_stops_with_faults_and_refusals(tmp_path):
+    task = make_task(sizes=(4, 17, 30, 8))
+    options = {
+        "faults": [Fault("nan", (1,)), Fault("fail", (2,)), Fault("noise", (3,), end=20, scale=100.0)],
+        "checks": Checks(norm=50.0),
+        "steps": 25,
+    }
+    whole = make(task, FADAS(), **options)
+    expected = [r.as_dict() for r in whole]
+    assert expected[-1]["refused"]["not finite"] > 3
+    assert expected[-1]["refused"]["norm above bound"] > 0
+    assert expected[-1]["dropped"] > 0
+    records, state, sittings = [], None, 0
+    while True:
+        simulation = make(task, FADAS(), **options)
+        if state:
+            snapshot.restore(simulation, *state)
+        records += [r.as_dict() for r in stop_after(simulation, 5)]
+        sittings += 1
+        if simulation.complete:
+            break
+        state = through_disk(simulation, tmp_path)
+    assert sittings > 10
+    assert records == expected
+    same(simulation, whole)
+    assert len(checkpoint.found(tmp_path)) == 2
+
+
+def test_what_belongs_to_another_run_is_refused_and_changes_nothing(tmp_path):
+    task = make_task(sizes=(4, 17, 30, 8))
+    first = make(task, FADAS())
+    stop_after(first, 7)
+    tensors, values = through_disk(first, tmp_path)
+    fresh = make(task, FADAS())
+    for bad_tensors, bad_values in (
+        ({**tensors, "version.0.params": tensors["version.0.params"][1:]}, values),
+        ({**tensors, "version.0.params": tensors["version.0.params"].double()}, values),
+        ({k: v for k, v in tensors.items() if not k.startswith("version")}, values),
+        (tensors, {**values, "version": 1 + values["version"]}),
+        (tensors, {**values, "progress": {**values["progress"], "position": 10**9}}),
+        (tensors, {**values, "progress": {"colour": "red"}}),
+        (tensors, {}),
+    ):
+        with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
+            snapshot.restore(fresh, bad_tensors, bad_values)
+    whole = make(task, FADAS())
+    assert [r.as_dict() for r in fresh] == [r.as_dict() for r in whole]
+    same(fresh, whole)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "huge header", "digest only"])
+def test_damaged_checkpoints_are_told_from_good_ones(damage, tmp_path):
+    path = checkpoint.write(tmp_path, 3, {"x": torch.arange(100.0)}, {"version": 3})
+    content = path.read_bytes()
+    good, values = checkpoint.read(path)
+    assert torch.equal(good["x"], torch.arange(100.0))
+    assert values == {"version": 3}
+    import hashlib
+
+    huge = (2**62).to_bytes(8, "little") + b"{}"
+    path.write_bytes(
+        {
+            "cut": content[:-7],
+            "flip": content[:200] + bytes([content[200] ^ 1]) + content[201:],
+            "empty": b"",
+            "text": b"hello\n" * 40,
+            "huge header": hashlib.sha256(huge).hexdigest().encode() + b"\n" + huge,
+            "digest only": content[:65],
+        }[damage]
+    )
+    with pytest.raises(checkpoint.Damaged):
+        checkpoint.read(path)
+
+
+def test_two_are_kept_and_a_failed_write_leaves_them(tmp_path, monkeypatch):
+    for step in (1, 2, 3):
+        checkpoint.write(tmp_path, step, {"x": torch.ones(3)}, {})
+    assert [p.name for p in checkpoint.found(tmp_path)] == ["checkpoint-000000003.ckpt", "checkpoint-000000002.ckpt"]
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        checkpoint.write(tmp_path, 4, {"x": torch.ones(3)}, {})
+    monkeypatch.undo()
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["checkpoint-000000002.ckpt", "checkpoint-000000003.ckpt"]
+    assert torch.equal(checkpoint.read(checkpoint.found(tmp_path)[0])[0]["x"], torch.ones(3))
