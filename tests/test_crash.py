@@ -1,0 +1,101 @@
+"""Proof by killing: a real run, killed with SIGKILL at random moments and resumed until done, ends with the same bits.
+
+20 kills by default; FADAS_KILLS=200 for `make test-crash`.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fadas.report.html import write
+from fadas.runs import find
+
+ROOT = Path(__file__).parent.parent
+DEMO = ROOT / "experiments" / "demo.toml"
+ALGORITHMS, EXECUTORS = ("fadas", "fadas-da", "ca2fl", "fedams"), ("inline", "batched")
+KILLS = int(os.environ.get("FADAS_KILLS", "20"))
+CASES = [(algorithm, executor) for executor in EXECUTORS for algorithm in ALGORITHMS]
+# Something of everything: clients that drop out, fail, and report garbage that the server refuses.
+SETTINGS = ["run.checkpoint_every=7", "delays.dropout=0.05", 'faults.bad={kind="nan",clients=[3,7],end=100.0}']
+
+
+def command(algorithm, executor, steps, out):
+    overrides = [f"run.updates={steps}", "run.eval_every=10", *SETTINGS]
+    options = [f"--set={override}" for override in overrides]
+    base = [sys.executable, "-m", "fadas.cli", "run", str(DEMO), "--only", algorithm, "--seed", "1"]
+    return [*base, "--executor", executor, "--out", str(out), *options]
+
+
+def results(folder):
+    names = ("metrics.jsonl", "model.safetensors", "config.toml", "partition.json")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def report(folder):
+    write(find(folder), folder / "report.html")
+    return (folder / "report.html").read_text().replace(str(folder), "FOLDER")
+
+
+@pytest.mark.parametrize(("case", "algorithm", "executor"), [(k, *case) for k, case in enumerate(CASES)])
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, executor, tmp_path):
+    kills = (KILLS + len(CASES) - 1 - case) // len(CASES)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    updates = 800 if executor == "inline" else 3000
+    whole, killed = tmp_path / "whole" / f"{algorithm}-1", tmp_path / "killed" / f"{algorithm}-1"
+    subprocess.run(
+        command(algorithm, executor, updates, whole.parent), check=True, capture_output=True, env=environment
+    )
+    lines = (whole / "metrics.jsonl").read_bytes().count(b"\n")
+    rng = random.Random(f"{algorithm} {executor}")
+    metrics = killed / "metrics.jsonl"
+    done = 0
+    for number in range(kills):
+        process = subprocess.Popen(
+            [*command(algorithm, executor, updates, killed.parent), "--resume"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        # A random moment within this sitting's share of the run, so that no sitting reaches the end.
+        share = (number + rng.random()) * 0.9 * lines / kills
+        while process.poll() is None and (not metrics.exists() or metrics.read_bytes().count(b"\n") < share):
+            time.sleep(0.002)
+        time.sleep(rng.random() * 0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
+        done += 1
+        steps = [line.split(b",")[0] for line in metrics.read_bytes().splitlines()] if metrics.exists() else []
+        assert len(steps) == len(set(steps)), "a step stands twice in metrics.jsonl"
+    last = [*command(algorithm, executor, updates, killed.parent), "--resume"]
+    subprocess.run(last, check=True, capture_output=True, env=environment)
+    assert done == kills
+    assert results(killed) == results(whole)
+    assert report(killed) == report(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_passed_over(number, tmp_path):
+    whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
+    subprocess.run(command("fadas", "inline", 1000, whole.parent), check=True, capture_output=True)
+    process = subprocess.Popen(command("fadas", "inline", 1000, ended.parent), stderr=subprocess.PIPE, text=True)
+    metrics = ended / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 40:
+        time.sleep(0.01)
+    process.send_signal(number)
+    text = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "--resume continues" in text
+    newest, *_ = sorted(ended.glob("checkpoint-*.ckpt"), reverse=True)
+    if number == signal.SIGTERM:
+        newest.write_bytes(newest.read_bytes()[:-100])
+    again = subprocess.run(
+        [*command("fadas", "inline", 1000, ended.parent), "--resume"], check=True, capture_output=True, text=True
+    )
+    assert (f"{newest} cannot be used: its checksum is wrong" in again.stderr) is (number == signal.SIGTERM)
+    assert results(ended) == results(whole)
