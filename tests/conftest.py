@@ -16,6 +16,7 @@ from fadas.task import Task
 
 torch.set_num_threads(1)
 
+os.environ["FADAS_ALLOW_CODE"] = "1"  # tests name code of their own; one checks that it is refused otherwise
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "datasets.py"  # rebuilds real data, where it exists
 
 

@@ -179,7 +179,7 @@ MISTAKES = [
     ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ("preset = 'no.such:thing'\n", [], "cannot import algorithm 'no.such:thing'"),
     ("preset = 'math:sqrt'\n", [], "algorithms.fadas"),
-    ("combine = 'median'\n", [], "unknown combine rule 'median'"),
+    ("combine = 'medial'\n", [], "unknown combine rule 'medial'"),
     ("combine = 3\n", [], "must be a name or a table"),
     ("optimizer = { name = 'torch', optimizer = 'Nope' }\n", [], "cannot serve as the server optimizer"),
     ("run.seeds = [3]\n", [], "seeds belong to the experiment"),

@@ -99,3 +99,32 @@ def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_p
     )
     assert (f"{newest} cannot be used: its checksum is wrong" in again.stderr) is (number == signal.SIGTERM)
     assert results(ended) == results(whole)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of three megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("may not mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_ends_the_run_with_a_clear_message_and_a_usable_checkpoint(small_disk, tmp_path):
+    whole, full = tmp_path / "whole" / "ca2fl-1", small_disk / "runs" / "ca2fl-1"
+    subprocess.run(command("ca2fl", "inline", 800, whole.parent), check=True, capture_output=True)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(200_000))
+    ended = subprocess.run(command("ca2fl", "inline", 800, full.parent), capture_output=True, text=True)
+    assert ended.returncode == 2
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fadas: ")]
+    assert "No space left on device after step" in line
+    assert "is intact: free some space, then --resume" in line
+    subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True)
+    again = subprocess.run([*command("ca2fl", "inline", 800, full.parent), "--resume"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "continued after step" in again.stderr
+    assert results(full) == results(whole)

@@ -6,6 +6,7 @@ that says where it is and, for a name, what was probably meant.
 
 import difflib
 import inspect
+import os
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 Table = Mapping[str, Any]
 Registry = Mapping[str, Callable[..., Any]]
 Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the registry that makes it)
+
+
+# An experiment file may come from anywhere: what it names outside fadas is imported only when the user says so.
+ALLOW_CODE = "FADAS_ALLOW_CODE"
 
 
 class ConfigError(ValueError):
@@ -39,6 +44,8 @@ def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise unknown(kind, name, registry)
+    if os.environ.get(ALLOW_CODE) != "1":
+        raise ConfigError(f"{kind} {name!r} is code outside fadas, which runs only with --allow-code ({ALLOW_CODE}=1)")
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the user's code, which may fail in any way

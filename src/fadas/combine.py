@@ -10,6 +10,8 @@ from torch import Tensor
 
 from fadas.ledger import Step
 from fadas.model import ServerState, Update
+from fadas.privacy import Private
+from fadas.robust import Clipped, Median, Trimmed
 
 Combined = tuple[Tensor, Mapping[str, Tensor]]  # the pseudo-gradient, and the slots that changed
 
@@ -102,4 +104,8 @@ COMBINES: dict[str, Callable[..., Combine]] = {
     "staleness": StalenessWeighted,
     "mixing": Mixing,
     "calibrated": Calibrated,
+    "median": Median,
+    "trimmed": Trimmed,
+    "clipped": Clipped,
+    "private": Private,
 }

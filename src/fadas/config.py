@@ -219,6 +219,8 @@ def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     make_model, model_table = _spec(DELAYS, table, "delays", {})
     try:
         model = make_model()
+        if not hasattr(model, "bind"):
+            raise ConfigError(f"delays: {table['name']} makes a {type(model).__name__}, not a delay model")
         if isinstance(model, DelayTable):
             model_table["digest"] = model.file_digest()  # a changed file is another experiment
     except ValueError as error:

@@ -84,13 +84,15 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
 
 def rehearse(config: RunConfig, task: Task) -> None:
     """One local step, one server step and one evaluation on a little data, so that what does not fit shows now."""
-    job, local = Job(0, 0, 0), replace(config.local, steps=1)
+    jobs = tuple(Job(k, k % config.clients, 0) for k in range(config.schedule.buffer))
+    local = replace(config.local, steps=1)
     few = None if task.test is None else [tensor[:2] for tensor in task.test]
     try:
         flat = FlatModule(task.module(config.seed), config.device)
         start = flat.read()
-        update = train(flat, task, local, config.seed, job, start)
-        after = config.algorithm.apply(ServerState(0, start), Step(0, (job,)), [update], config.clients)
+        update = train(flat, task, local, config.seed, jobs[0], start)
+        updates = [replace(update, job=job) for job in jobs]
+        after = config.algorithm.apply(ServerState(0, start), Step(0, jobs), updates, config.clients)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own

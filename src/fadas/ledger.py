@@ -52,6 +52,7 @@ class Step:
 
     index: int
     jobs: tuple[Job, ...]
+    seed: int = 0  # of the run, for whatever is drawn at random in a step
 
     @property
     def delays(self) -> list[int]:
@@ -92,7 +93,7 @@ class Ledger:
         refill, step = self.schedule.refill, None
         jobs = self._dispatch(1) if refill == "arrival" else []
         if len(self.buffer) == self.schedule.buffer:
-            step = Step(self.version, tuple(self.buffer))
+            step = Step(self.version, tuple(self.buffer), self.seed)
             self.version += 1
             self.buffer.clear()
         if refill == "update":

@@ -20,6 +20,7 @@ from fadas.rng import DROPOUT, DURATION, TIER
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
 _BLOCK = 1 << 14
+_MOST = 100_000_000  # updates: ten gigabytes of plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +117,8 @@ def plan(
         raise ValueError(
             f"the limits (steps={steps}, updates={updates}) do not allow one step of {schedule.buffer} updates"
         )
+    if limits and min(limits) * schedule.buffer > _MOST:
+        raise ValueError(f"{min(limits) * schedule.buffer:,} updates are more than a plan can hold ({_MOST:,})")
     if time is not None and not 0 < time < float("inf"):
         raise ValueError(f"the time limit must be positive, not {time}")
     if seed < 0:
@@ -185,6 +188,8 @@ class _Timeline:
             if until is not None and now > until:
                 break
             self.ended.append(id)
+            if len(self.ended) > _MOST:
+                raise ValueError(f"the time limit ({until}) allows more than {_MOST:,} jobs, more than a plan can hold")
             job = ledger.running[id]
             if self.outcome[id] != ARRIVED:
                 if len(self.ended) - last_arrival > patience:

@@ -16,6 +16,7 @@ from fadas.executors import EXECUTORS, Executor
 from fadas.ledger import Job, Step
 from fadas.model import FlatModule, Update
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
+from fadas.privacy import Private, Spending
 from fadas.server import Server
 from fadas.task import Task
 
@@ -45,6 +46,7 @@ class Record:
     dropped: int  # jobs so far that ended without an update, by reason
     expired: int
     refused: dict[str, int]  # updates so far that the server did not take, by reason
+    epsilon: float | None = None  # differential privacy spent so far, where it is used
     metrics: dict[str, float] | None = None  # on the test data, when evaluated
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,6 +98,7 @@ class Simulation:
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = Progress()
         self.stopped = self.complete = False
+        self._spending = Spending(algorithm.combine) if isinstance(algorithm.combine, Private) else None
         self._submitted: set[int] = set()
         self._left: list[Update] = []
         self._closed = False
@@ -120,6 +123,9 @@ class Simulation:
     def continue_from(self, plan: Plan, progress: Progress, finished: list[Update]) -> None:
         """Go on from elsewhere; the server is there already."""
         self.plan, self.progress = plan, progress
+        if self._spending:
+            for ids in plan.arrivals[: self.server.state.version]:
+                self._spending.add(plan.client[ids].tolist())
         if finished:
             self.executor.restore(finished)  # type: ignore[attr-defined]
         self._submitted = {update.job.id for update in finished}
@@ -170,6 +176,8 @@ class Simulation:
 
     def _record(self, step: Step, begin: float) -> Record:
         plan, done = self.plan, step.index + 1
+        if self._spending:
+            self._spending.add(job.client for job in step.jobs)
         metrics = None
         if done % self.eval_every == 0 or done == plan.steps:
             metrics = self.executor.evaluate(self.server.model)
@@ -192,6 +200,7 @@ class Simulation:
             dropped=self.progress.dropped,
             expired=self.progress.expired,
             refused=dict(self.server.refused),
+            epsilon=self._spending.epsilon if self._spending else None,
             metrics=metrics,
         )
 

@@ -17,12 +17,18 @@ Executor = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="Where: cpu, cuda, cuda:1, ...")]
 Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's profiles, e.g. smoke.")]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Let the file name code of your own, package.module:Name.")
+]
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]
 
 
-def use_data(folder: Path | None) -> None:
+def use_data(folder: Path | None, allow_code: bool = False) -> None:
+    """As environment variables, so that worker processes know too."""
     if folder is not None:
         os.environ["FADAS_DATA"] = str(folder)
+    if allow_code:
+        os.environ["FADAS_ALLOW_CODE"] = "1"
 
 
 def _tables(
@@ -55,6 +61,7 @@ def run(
     executor: Executor = None,
     device: Device = None,
     data_dir: DataDir = None,
+    allow_code: AllowCode = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME`.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")] = False,
@@ -71,7 +78,7 @@ def run(
     from fadas.experiment import execute, make_plan, make_simulation, make_task
     from fadas.terminal import Display, print_json
 
-    use_data(data_dir)
+    use_data(data_dir, allow_code)
     tables = _tables(experiment, set_, seed, profile, executor, device)
     labels = _select(tables, only)
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
@@ -106,7 +113,13 @@ def _accuracy(metrics: dict[str, float] | None) -> str | None:
 def _one_line(summary: dict[str, Any]) -> str:
     parts = [f"{summary['step']:,} steps", f"{summary['updates']:,} updates", f"virtual time {summary['time']:.1f}"]
     accuracy = _accuracy(summary["metrics"])
-    return ", ".join([*parts, *([accuracy] if accuracy else []), f"{summary['wall']:.1f} s"])
+    if accuracy:
+        parts.append(accuracy)
+    if refused := sum(summary["refused"].values()):
+        parts.append(f"{refused:,} updates refused")
+    if "epsilon" in summary:
+        parts.append(f"epsilon {summary['epsilon']:.2f}")
+    return ", ".join([*parts, f"{summary['wall']:.1f} s"])
 
 
 def plan(
@@ -116,6 +129,7 @@ def plan(
     only: Only = None,
     seed: Seed = None,
     data_dir: DataDir = None,
+    allow_code: AllowCode = False,
     json_: Json = False,
 ) -> None:
     """Show the delays of an experiment, for its first seed, without training anything.
@@ -126,7 +140,7 @@ def plan(
     from fadas.experiment import make_plan
     from fadas.terminal import print_json, print_table
 
-    use_data(data_dir)
+    use_data(data_dir, allow_code)
     tables = _tables(experiment, set_, seed, profile)
     one = seeds(tables)[0]
     labels = _select(tables, only)
@@ -150,6 +164,7 @@ def sweep(
     executor: Executor = None,
     device: Device = None,
     data_dir: DataDir = None,
+    allow_code: AllowCode = False,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
     validation: Annotated[float, typer.Option(help="Share of the training data held out to tune on.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
@@ -164,7 +179,7 @@ def sweep(
     from fadas.sweep import points, rank, run_all
     from fadas.terminal import Display, print_json, print_table
 
-    use_data(data_dir)
+    use_data(data_dir, allow_code)
     tables = _tables(experiment, set_, seed, profile, executor, device)
     root = out or Path("runs") / f"{tables['name']}-sweep"
     todo = points(tables, _select(tables, only), seeds(tables), root, validation)

@@ -1,0 +1,111 @@
+"""Differential privacy: clipping and noise as the formula has them, and what the accountant says of it."""
+
+import math
+
+import pytest
+import torch
+
+from conftest import make_task
+from fadas.algorithms import Algorithm
+from fadas.client import LocalSGD
+from fadas.delays import Delays, Large
+from fadas.ledger import Job, Step
+from fadas.model import Model, ServerState, Update
+from fadas.optim import AMSGrad
+from fadas.planner import plan
+from fadas.privacy import Private, Spending, epsilon
+from fadas.simulator import simulate
+from fadas.stepsize import Constant
+
+pytest.importorskip("dp_accounting")
+
+
+def combine(rule, deltas, index=0, seed=0, buffers=0):
+    jobs = tuple(Job(k, k, 0) for k in range(len(deltas)))
+    state = ServerState(index, Model(torch.zeros_like(deltas[0]), torch.zeros(buffers)))
+    updates = [Update(j, d, torch.zeros(buffers), state.model.params, 1) for j, d in zip(jobs, deltas, strict=True)]
+    return rule(state, Step(index, jobs, seed), updates, 100)[0]
+
+
+def test_clipping():
+    """With next to no noise: the mean of the deltas, each at most `clip` long."""
+    deltas = [torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4]), torch.zeros(2)]
+    result = combine(Private(clip=1.0, noise=1e-9), deltas)
+    torch.testing.assert_close(result, torch.tensor([0.6 + 0.3, 0.8 + 0.4]) / 3)
+
+
+@pytest.mark.parametrize(("clip", "noise", "count"), [(1.0, 1.0, 1), (0.5, 2.0, 10), (3.0, 0.7, 4)])
+def test_the_noise_has_the_stated_scale_and_is_seeded(clip, noise, count):
+    deltas = [torch.zeros(100_000)] * count
+    rule = Private(clip, noise)
+    one = combine(rule, deltas, index=3, seed=7)
+    assert float(one.std()) == pytest.approx(noise * clip / count, rel=0.02)
+    assert float(one.mean()) == pytest.approx(0.0, abs=5 * noise * clip / count / math.sqrt(100_000))
+    assert torch.equal(one, combine(rule, deltas, index=3, seed=7))
+    for index, seed in ((4, 7), (3, 8)):
+        other = combine(rule, deltas, index, seed)
+        assert abs(float((one * other).mean())) < 0.02 * float(one.square().mean())
+
+
+def test_epsilon_against_the_analytic_gaussian_mechanism():
+    """The accountant's bound lies above the exact epsilon of the composed mechanism, and not far."""
+
+    def exact(noise, delta, steps):
+        mu = math.sqrt(steps) / noise
+
+        def delta_of(eps):
+            def phi(x):
+                return 0.5 * math.erfc(-x / math.sqrt(2))
+
+            return phi(-eps / mu + mu / 2) - math.exp(eps) * phi(-eps / mu - mu / 2)
+
+        low, high = 0.0, 200.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if delta_of(middle) > delta else (low, middle)
+        return high
+
+    for noise, steps in ((1.0, 1), (2.0, 10), (4.0, 100)):
+        truth = exact(noise, 1e-5, steps)
+        assert truth <= epsilon(noise, 1e-5, steps) <= 1.25 * truth
+
+
+def test_spending_is_that_of_the_client_that_took_part_most():
+    spending = Spending(Private(1.0, 2.0))
+    spending.add([1, 2, 3])
+    assert spending.epsilon == epsilon(2.0, 1e-5, 1)
+    spending.add([1, 1, 4])  # twice in one buffer counts four times
+    assert spending.epsilon == epsilon(2.0, 1e-5, 5)
+    spending.add([7, 8, 9])
+    assert spending.epsilon == epsilon(2.0, 1e-5, 5)
+
+
+def test_a_private_run_logs_what_it_spends_and_repeats_itself():
+    task = make_task()
+    algorithm = Algorithm(Private(1.0, 0.5), AMSGrad(), Constant(0.01))
+    p = plan(algorithm.schedule(4, 3), 8, Delays(Large()), steps=10, seed=1)
+
+    def run():
+        simulation = simulate(p, task, algorithm, LocalSGD(batch_size=8), executor="inline")
+        return [r.as_dict() for r in simulation], simulation.server.model.params
+
+    records, params = run()
+    again, same = run()
+    assert torch.equal(params, same)
+    assert records == again
+    spent = [r["epsilon"] for r in records]
+    assert spent == sorted(spent)
+    counts = {}
+    for record in records:
+        clients = [job["client"] for job in record["jobs"]]
+        for client in set(clients):
+            counts[client] = counts.get(client, 0) + clients.count(client) ** 2
+    assert spent[-1] == epsilon(0.5, 1e-5, max(counts.values()))
+
+
+def test_what_is_refused():
+    for bad in ({"clip": 0.0}, {"noise": -1.0}, {"delta": 1.0}):
+        with pytest.raises(ValueError, match="must"):
+            Private(**bad)
+    with pytest.raises(ValueError, match="BatchNorm"):
+        combine(Private(), [torch.zeros(3)], buffers=2)
