@@ -83,7 +83,12 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
 def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_passed_over(number, tmp_path):
     whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
     subprocess.run(command("fadas", "inline", 1000, whole.parent), check=True, capture_output=True)
-    process = subprocess.Popen(command("fadas", "inline", 1000, ended.parent), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command("fadas", "inline", 1000, ended.parent),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's "&" ignores it
+    )
     metrics = ended / "metrics.jsonl"
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < 40:
         time.sleep(0.01)

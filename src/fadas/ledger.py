@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 from fadas.rng import CHOICE, mix
 
+_MOST = 100_000_000  # clients
 Refill = Literal["arrival", "update", "round"]
 
 
@@ -63,9 +64,12 @@ class Step:
 class Ledger:
     """Algorithm 1 without the arithmetic."""
 
-    def __init__(self, schedule: Schedule, clients: int, seed: int = 0) -> None:
-        if schedule.concurrency > clients:
+    def __init__(self, schedule: Schedule, clients: int, seed: int = 0, open: bool = False) -> None:
+        """`open`: clients may `join` and `leave`, and there may be fewer of them than slots."""
+        if schedule.concurrency > clients and not open:
             raise ValueError(f"concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
+        if clients > _MOST:
+            raise ValueError(f"{clients:,} clients are more than a ledger can hold ({_MOST:,})")
         self.schedule = schedule
         self.clients = clients
         self.seed = seed
@@ -74,6 +78,30 @@ class Ledger:
         self.buffer: list[Job] = []
         self._idle = list(range(clients))  # in no particular order: choosing swaps the chosen one to the end
         self._next_id = 0
+        self._vacant = 0  # slots that no idle client was there to fill
+
+    def resume(self, version: int, buffer: list[Job], next_id: int) -> list[Job]:
+        """Go on in a deployment that was interrupted: nothing is running, so all slots are filled anew."""
+        self.version, self.buffer, self._next_id = version, list(buffer), next_id
+        return self._dispatch(self.schedule.concurrency - (len(buffer) if self.schedule.refill == "round" else 0))
+
+    @property
+    def next_id(self) -> int:
+        return self._next_id
+
+    def join(self, client: int) -> list[Job]:
+        """Another client is there, or is there again: it may fill a slot that was vacant."""
+        self._idle.append(client)
+        self.clients = max(self.clients, client + 1)
+        vacant, self._vacant = self._vacant, 0
+        return self._dispatch(vacant)
+
+    def leave(self, client: int) -> bool:
+        """An idle client is gone. One that is busy (False) is to leave when its job has ended."""
+        if client not in self._idle:
+            return False
+        self._idle.remove(client)
+        return True
 
     def copy(self) -> "Ledger":
         other = copy(self)
@@ -114,7 +142,9 @@ class Ledger:
         self._idle.append(job.client)
 
     def _dispatch(self, count: int) -> list[Job]:
-        return [self._next_job() for _ in range(count)]
+        filled = min(count, len(self._idle))
+        self._vacant += count - filled
+        return [self._next_job() for _ in range(filled)]
 
     def _next_job(self) -> Job:
         """A uniformly chosen idle client, in O(1). The draw is a function of the job's id: there is no RNG state."""

@@ -182,7 +182,7 @@ class _Timeline:
         """Run until the limit."""
         times = self.time
         last_arrival = len(self.ended)
-        patience = int(1000 / (1 - self.delays.dropout)) + 100 * ledger.schedule.concurrency
+        patience = min(int(1000 / (1 - self.delays.dropout)), 1_000_000) + 100 * ledger.schedule.concurrency
         while steps is None or len(times) < steps:
             now, id = heapq.heappop(self.running)
             if until is not None and now > until:

@@ -68,6 +68,10 @@ class Server:
         self.end(job, reason)
         return self._assign(jobs)
 
+    def join(self, client: int) -> list[Job]:
+        """A client has come, in a deployment: the jobs to start now."""
+        return self._assign(self.ledger.join(client))
+
     def end(self, job: Job, reason: str) -> None:
         """Forget a job; an update that still comes for it will be refused for this reason."""
         self.base.pop(job.id, None)

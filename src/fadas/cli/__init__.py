@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import fadas
-from fadas.cli import data, experiments, tools
+from fadas.cli import data, deploy, experiments, tools
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
@@ -20,6 +20,7 @@ app = typer.Typer(
 experiments.add_to(app)
 tools.add_to(app)
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 
 
 def _show_version(wanted: bool) -> None:

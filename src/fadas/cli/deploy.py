@@ -1,0 +1,42 @@
+"""Real deployments: `fadas deploy init` writes a Flower app."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Deploy with Flower.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Deploy with Flower."""
+
+
+@app.command(epilog="Example: `fadas deploy init my-federation --task digits`")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
+    task: Annotated[str, typer.Option(help="The task to begin with: digits, cifar10, ...")] = "digits",
+) -> None:
+    """Write a complete, small Flower app: three files and a pyproject.toml."""
+    import re
+    from importlib.resources import files
+
+    from fadas.build import ConfigError, lookup
+    from fadas.tasks import TASKS
+    from fadas.terminal import print_line
+
+    if ":" not in task:
+        lookup(TASKS, "task", task)
+    if folder.exists():
+        raise ConfigError(f"{folder} exists already")
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
+    source = files("fadas.flower") / "template"
+    (folder / "app").mkdir(parents=True)
+    for file in ("task.py", "client_app.py", "server_app.py", "pyproject.toml"):
+        text = (source / f"{file}.txt").read_text(encoding="utf-8")
+        for key, value in {"{task}": task, "{name}": name, "{publisher}": "me"}.items():
+            text = text.replace(key, value)
+        path = folder / file if file.endswith("toml") else folder / "app" / file
+        path.write_text(text, encoding="utf-8")
+    print_line(f"{folder}: pyproject.toml, app/task.py, app/client_app.py, app/server_app.py; see docs/deploy.md")

@@ -1,0 +1,5 @@
+"""FADAS as an asynchronous strategy for Flower: `pip install 'fadas[flower]'`, tested with Flower 1.41."""
+
+from fadas.flower.strategy import AsyncStrategy
+
+__all__ = ["AsyncStrategy"]

@@ -1,0 +1,70 @@
+"""Flower's named arrays <-> the server's flat vectors."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from torch import Tensor
+
+from fadas.model import Model
+
+Trainable = Callable[[str], bool]
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def trainable(name: str) -> bool:
+    """The default rule: everything but BatchNorm's statistics is trained."""
+    return not name.endswith(_STATISTICS)
+
+
+class Layout:
+    """Which arrays of a record are trained, which are averaged, and which (whole numbers) stay as they are."""
+
+    def __init__(self, arrays: ArrayRecord, rule: Trainable) -> None:
+        values = {name: array.numpy() for name, array in arrays.items()}
+        floats = {name: v for name, v in values.items() if np.issubdtype(v.dtype, np.floating)}
+        self._names = list(values)
+        self._params = {name: (v.shape, v.dtype) for name, v in floats.items() if rule(name)}
+        self._buffers = {name: (v.shape, v.dtype) for name, v in floats.items() if not rule(name)}
+        self._fixed = {name: v for name, v in values.items() if name not in floats}
+        if not self._params:
+            raise ValueError("no array is trainable: see the strategy's `trainable` rule")
+        self.initial = self.read(arrays)
+
+    def read(self, arrays: ArrayRecord, base: Model | None = None) -> Model:
+        """The record as vectors. Statistics that it does not hold are those of `base`."""
+        values = {name: array.numpy() for name, array in arrays.items()}
+        missing = [name for name in self._params if name not in values]
+        if missing:
+            raise ValueError(f"the array {missing[0]!r} is missing")
+        params = _vector(values, self._params)
+        if base is not None and not all(name in values for name in self._buffers):
+            return Model(params, base.buffers)
+        return Model(params, _vector(values, self._buffers))
+
+    def write(self, model: Model) -> ArrayRecord:
+        """A model as the record that clients know."""
+        values = {**self._fixed, **_named(model.params, self._params), **_named(model.buffers, self._buffers)}
+        return ArrayRecord({name: Array(values[name]) for name in self._names})
+
+
+Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype]]
+
+
+def _vector(values: Mapping[str, np.ndarray], shapes: Shapes) -> Tensor:
+    for name, (shape, _) in shapes.items():
+        if values[name].shape != shape:
+            raise ValueError(f"{name!r} has the shape {values[name].shape}, not {shape}")
+    pieces = [torch.from_numpy(values[name].astype(np.float32, copy=True).ravel()) for name in shapes]
+    return torch.cat(pieces) if pieces else torch.zeros(0)
+
+
+def _named(vector: Tensor, shapes: Shapes) -> dict[str, np.ndarray]:
+    named: dict[str, np.ndarray] = {}
+    offset = 0
+    for name, (shape, dtype) in shapes.items():
+        size = int(np.prod(shape))
+        named[name] = vector[offset : offset + size].numpy().reshape(shape).astype(dtype)
+        offset += size
+    return named

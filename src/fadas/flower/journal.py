@@ -1,0 +1,114 @@
+"""What a deployment keeps on disk: the run folder that `fadas report` reads, and checkpoints to go on from."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fadas
+from fadas import checkpoint, runs
+from fadas.ledger import Job
+from fadas.model import Model, ServerState, Update
+
+
+class Journal:
+    """One run's folder. A checkpoint follows every update, so that no accepted one is ever lost or applied twice."""
+
+    def __init__(self, folder: Path, name: str, strategy: Any) -> None:
+        self.folder, self.name, self.strategy = folder, name, strategy
+        self._writer: runs.Writer | None = None
+        self._lines: list[dict[str, Any]] = []
+        schedule = strategy.schedule
+        self._tables = {
+            "name": folder.name,
+            "task": {"name": "flower"},
+            "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
+            "run": {"seeds": [strategy.seed]},
+            "algorithms": {name: {}},
+        }
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / f"{self.name}-{self.strategy.seed}"
+
+    def restore(self, federation: Any) -> bool:
+        """Bring a federation to the newest good checkpoint. Work in flight is lost, and will be sent out again."""
+        kept = None
+        for path in checkpoint.found(self.run_folder):
+            try:
+                tensors, values = checkpoint.read(path)
+                kept = int(values["metrics_bytes"])
+                self._restore(federation, tensors, values)
+                break
+            except (ValueError, KeyError, TypeError, OSError):
+                kept = None
+        self._writer = runs.Writer(self.run_folder, self._tables, overwrite=kept is None, kept=kept)
+        if kept is not None:
+            self._lines = runs.read_lines(self.run_folder / "metrics.jsonl")
+        return kept is not None
+
+    def _restore(self, federation: Any, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        server = federation.server
+        if tensors["params"].shape != server.model.params.shape:
+            raise ValueError("it holds another model")
+        model = Model(tensors["params"], tensors["buffers"])
+        slots = {name.removeprefix("slot."): t for name, t in tensors.items() if name.startswith("slot.")}
+        buffer = [
+            Update(Job(*job), *(tensors[f"buffer.{job[0]}.{n}"] for n in ("delta", "buffers", "base")), examples, {})
+            for job, examples in values["buffer"]
+        ]
+        server.state, server.buffer = ServerState(values["version"], model, slots), buffer
+        server.refused.update(values["refused"])
+        federation.nodes = list(values["nodes"])
+        server.ledger.clients = len(federation.nodes)
+        server.ledger.resume(values["version"], [u.job for u in buffer], values["next_id"])
+        for name in ("updates", "dropped", "expired"):
+            setattr(federation, name, values[name])
+        federation.losses = list(values["losses"])
+        federation.sent, federation.ends = ({int(k): v for k, v in values[n].items()} for n in ("sent", "ends"))
+        federation.begin -= values["now"]
+
+    def checkpoint(self, federation: Any) -> None:
+        assert self._writer
+        server = federation.server
+        tensors = {f"slot.{name}": tensor for name, tensor in server.state.slots.items()}
+        tensors |= {"params": server.model.params, "buffers": server.model.buffers}
+        for update in server.buffer:
+            tensors |= {f"buffer.{update.job.id}.{n}": getattr(update, n) for n in ("delta", "buffers", "base")}
+        kept = {update.job.id for update in server.buffer}
+        values = {
+            "version": server.state.version,
+            "next_id": server.ledger.next_id,
+            "nodes": federation.nodes,
+            "buffer": [[list(update.job), update.examples] for update in server.buffer],
+            "refused": dict(server.refused),
+            "losses": federation.losses,
+            "sent": {id: t for id, t in federation.sent.items() if id in kept},
+            "ends": federation.ends,
+            "now": federation.now(),
+            **{name: getattr(federation, name) for name in ("updates", "dropped", "expired")},
+            "metrics_bytes": self._writer.mark(),
+        }
+        checkpoint.write(self.run_folder, federation.updates, tensors, values)
+
+    def append(self, line: dict[str, Any]) -> None:
+        assert self._writer
+        self._lines.append(line)
+        self._writer.append(line)
+
+    def finish(self, federation: Any) -> None:
+        assert self._writer
+        state = federation.layout.write(federation.server.model).to_torch_state_dict()
+        from safetensors.torch import save_file
+
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, self.run_folder / "model.safetensors")
+        summary = {
+            "experiment": self.folder.name,
+            "algorithm": self.name,
+            "seed": self.strategy.seed,
+            "place": 0,
+            **runs.summarise(self._lines),
+            "wall": federation.now(),
+            "versions": {"fadas": fadas.__version__, "torch": torch.__version__},
+        }
+        self._writer.finish(summary)

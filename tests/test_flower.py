@@ -1,0 +1,332 @@
+"""Flower for real: its simulation engine, and a SuperLink with TLS and authenticated SuperNodes, all on loopback."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytest.importorskip("flwr")
+
+import fadas
+from fadas.client import LocalSGD, train
+from fadas.delays import Delays, Uniform
+from fadas.ledger import Job, Step
+from fadas.model import FlatModule, ServerState, Update
+from fadas.planner import plan
+from fadas.simulator import simulate
+from fadas.tasks import TASKS
+
+BIN = Path(sys.executable).parent
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+class Federation:
+    """A SuperLink, and whatever connects to it; `close` ends every process that was started."""
+
+    def __init__(self, folder, *options, tls=None):
+        self.folder, self.port, self.processes = folder, free_port(), []
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_UPDATE_CHECK": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+        (folder / "home").mkdir()
+        security = f'root-certificates = "{tls}"' if tls else "insecure = true"
+        (folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n{security}\n'
+        )
+        self.log = folder / "superlink.log"
+        self.spawn(
+            "flower-superlink",
+            *("--disable-runtime-dependency-installation", "--port", str(self.port), *options),
+            log=self.log,
+        )
+        wait_for(lambda: "Starting Flower SuperExec" in self.log.read_text(), 60, "SuperLink")
+
+    def spawn(self, name, *arguments, log):
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [str(BIN / name), *map(str, arguments)],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def command(self, *arguments):
+        done = subprocess.run(
+            [str(BIN / arguments[0]), *map(str, arguments[1:])], capture_output=True, text=True, env=self.environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def run(self, app, config, *options):
+        text = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
+        return self.command("flwr", "run", app, "here", "-c", text, *options)
+
+    def close(self):
+        for process in reversed(self.processes):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for pid in descendants(self.folder):
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(folder, *words):
+    """Processes of this federation, wherever they hang: they all know its home."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"FLWR_HOME={folder / 'home'}" in (entry / "environ").read_text(
+                errors="replace"
+            ):
+                command = (entry / "cmdline").read_text(errors="replace")
+                if all(word in command for word in words):
+                    found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def federation(tmp_path):
+    made = []
+
+    def make(*options, **more):
+        made.append(Federation(tmp_path, *options, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def make_app(folder, change=lambda text: text):
+    """The app that `fadas deploy init` writes; clients train on the data of their number."""
+    subprocess.run([sys.executable, "-m", "fadas.cli", "deploy", "init", folder], check=True, capture_output=True)
+    client = folder / "app" / "client_app.py"
+    text = client.read_text()
+    mine = 'int(context.node_config.get("partition-id", asked["fadas-client"]))'
+    assert mine in text
+    client.write_text(change(text.replace(mine, 'int(asked["fadas-client"])')))
+    return folder
+
+
+def lines(folder):
+    path = folder / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+SIMULATION = ("--federation-config", "num-supernodes=8 client-resources-num-cpus=1")
+LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
+
+
+def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_bit(federation, tmp_path):
+    one = federation("--insecure", "--simulation")
+    app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
+    settings = {"algorithm": "fadas", "algorithm-eta": 0.01, "num-server-rounds": 40, "folder": str(tmp_path / "runs")}
+    one.run(app, settings, *SIMULATION)
+    wait_for((folder / "summary.json").exists, 150, "the run")
+    records = lines(folder)
+    assert [r["step"] for r in records] == list(range(1, 41))
+    assert {job["client"] for r in records for job in r["jobs"]} == set(range(8))
+    assert max(job["tau"] for r in records for job in r["jobs"]) > 0
+    report = subprocess.run(
+        [sys.executable, "-m", "fadas.cli", "report", tmp_path / "runs"], capture_output=True, text=True
+    )
+    assert report.returncode == 0, report.stderr
+    assert "fadas" in report.stdout
+
+    # The same number of updates in the simulator.
+    task, algorithm = TASKS["digits"](clients=8, seed=1), fadas.FADAS(eta=0.01)
+    p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=40, seed=1)
+    simulated = [r.metrics["accuracy"] for r in simulate(p, task, algorithm, LOCAL, executor="inline")]
+    deployed = [r["metrics"]["accuracy"] for r in records]
+    assert sum(deployed[-5:]) / 5 > sum(simulated[-5:]) / 5 - 0.1
+
+    # The arrivals of the real run, replayed: the same arithmetic, so the same bits.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    flat = FlatModule(task.module(1))
+    versions = [flat.read()]
+    state = ServerState(0, versions[0])
+    for record in records:
+        t = record["step"] - 1
+        jobs = tuple(Job(job["id"], job["client"], t - job["tau"]) for job in record["jobs"])
+        updates = []
+        for job in jobs:
+            start = versions[job.version]
+            trained = train(flat, task, LOCAL, 1, Job(job.id, job.client, 0), start)
+            updates.append(Update(job, trained.delta, trained.buffers, start.params, trained.examples))
+        state = algorithm.apply(state, Step(t, jobs, 1), updates, 8)
+        versions.append(state.model)
+    torch.set_num_threads(threads)
+    expected = flat.state_dict(state.model)
+    got = load_file(folder / "model.safetensors")
+    assert got.keys() == expected.keys()
+    assert all(torch.equal(got[name], expected[name]) for name in got)
+
+
+def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
+    """One node reports NaN, one fails, one never answers in time; the others carry the run."""
+
+    def faulty(text):
+        head, body = text.split("    config, asked = ", 1)
+        trouble = (
+            '    client = int(message.content["config"]["fadas-client"])\n'
+            "    if client == 1:\n        raise RuntimeError('this node always fails')\n"
+            "    if client == 2:\n        import time\n\n        time.sleep(12)\n"
+        )
+        body = body.replace(
+            "    arrays = ", "    if client == 0:\n        update.delta.fill_(float('nan'))\n    arrays = ", 1
+        )
+        return head + trouble + "    config, asked = " + body
+
+    one = federation("--insecure", "--simulation")
+    app, folder = make_app(tmp_path / "app", faulty), tmp_path / "runs" / "fedbuff-1"
+    settings = {"algorithm": "fedbuff", "algorithm-eta": 1.0, "num-server-rounds": 40, "folder": str(tmp_path / "runs")}
+    app_config = app / "pyproject.toml"
+    app_config.write_text(app_config.read_text().replace("deadline = 600.0", "deadline = 4.0"))
+    one.run(app, settings, *SIMULATION)
+    wait_for((folder / "summary.json").exists, 180, "the run")
+    records = lines(folder)
+    assert [r["step"] for r in records] == list(range(1, 41))
+    assert not {job["client"] for r in records for job in r["jobs"]} & {0, 1, 2}
+    last = records[-1]
+    assert last["refused"]["not finite"] > 0
+    assert last["dropped"] > 0
+    assert last["expired"] > 0
+    assert last["metrics"]["accuracy"] > 0.5
+
+
+def certificates(folder):
+    """A certificate authority, and a certificate of it for loopback."""
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
+
+    folder.mkdir()
+    openssl(
+        "req",
+        "-new",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=ca",
+        "-days",
+        "2",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+    )
+    openssl(
+        "req",
+        "-new",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        "server.key",
+        "-out",
+        "server.csr",
+    )
+    (folder / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    openssl(
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "ca.crt",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-out",
+        "server.pem",
+        "-extfile",
+        "ext",
+    )
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
+def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federation, tmp_path):
+    certs = certificates(tmp_path / "certs")
+    one = federation(
+        *("--ssl-certfile", certs / "server.pem", "--ssl-keyfile", certs / "server.key"),
+        *("--ssl-ca-certfile", certs / "ca.crt", "--enable-supernode-auth"),
+        tls=certs / "ca.crt",
+    )
+    nodes = []
+    for number in range(4):  # the last one is never registered
+        key = tmp_path / f"key{number}"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)
+        if number < 3:
+            one.command("flwr", "supernode", "register", f"{key}.pub", "here")
+        options = ("--superlink", f"127.0.0.1:{one.port}", "--root-certificates", certs / "ca.crt")
+        options += ("--auth-supernode-private-key", key, "--port", free_port())
+        nodes.append(one.spawn("flower-supernode", *options, log=tmp_path / f"node{number}.log"))
+    wait_for(lambda: one.log.read_text().count("Activated node_id") == 3, 60, "three nodes")
+    wait_for(
+        lambda: "No SuperNode found with the given public key" in one.log.read_text(), 60, "the stranger's refusal"
+    )
+
+    app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
+    settings = {"algorithm": "fadas", "algorithm-eta": 0.01, "num-server-rounds": 12, "concurrency": 3, "buffer": 2}
+    settings["folder"] = str(tmp_path / "runs")
+    one.run(app, settings)
+    wait_for(lambda: len(lines(folder)) >= 2, 120, "the first steps")
+    os.killpg(nodes[0].pid, signal.SIGKILL)  # in mid-job: with three slots, all three nodes are busy
+    wait_for(lambda: len(lines(folder)) >= 4, 120, "steps without the dead node")
+    before = lines(folder)
+    (server,) = descendants(tmp_path, "flwr-serverapp") or descendants(tmp_path, "serverapp")[:1]
+    os.kill(server, signal.SIGKILL)
+    time.sleep(3)
+    assert not (folder / "summary.json").exists()
+    one.run(app, settings)
+    wait_for((folder / "summary.json").exists, 240, "the resumed run")
+    records = lines(folder)
+    assert records[: len(before)] == before
+    assert [r["step"] for r in records] == list(range(1, 13))
+    ids = [job["id"] for r in records for job in r["jobs"]]
+    assert len(ids) == len(set(ids)), "no update is applied twice"
+    assert [r["updates"] for r in records] == [2 * k for k in range(1, 13)]
+    assert records[-1]["dropped"] + records[-1]["expired"] >= 1, "the dead node's job is counted"
