@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint test-browser test-crash test-language pictures clean
+.PHONY: demo test lint test-browser test-crash test-flower test-language pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
@@ -35,6 +35,10 @@ test-browser: .venv/.dev
 # Real runs, killed 200 times at random moments and resumed: about ten minutes.
 test-crash: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/test_crash.py -rA
+
+# A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed: three minutes.
+test-flower: .venv/.dev
+	OMP_NUM_THREADS=1 FADAS_FLOWER=1 $(BIN)/python -m pytest tests/test_flower.py -rA
 
 # A real pre-trained encoder (all-MiniLM-L6-v2, carried in a wheel) with LoRA on real SST-2.
 test-language: .venv/.dev

@@ -170,7 +170,7 @@ def test_tensorboard(tmp_path):
         (["run", DEMO, "--device", "meta"], "executor.device"),
         (["run", DEMO, "--set", "local.lr=1e308"], "cannot be trained"),
         (["run", DEMO, "--only", ","], "unknown algorithm ''"),
-        (["run", DEMO, "--sed", "1"], "No such option: --sed"),
+        (["run", DEMO, "--sed", "1"], "No such option"),
         (["run", DEMO, "--set", "task.validation=1e-9"], "leaves nothing on one side"),
         (["run", DEMO, "--set", "delays={name='pareto', shape=0.001}"], "algorithms.fadas"),
         (["run", DEMO, "--set", "delays={name='uniform', low=1e308, high=1.7e308}"], "positive and finite"),

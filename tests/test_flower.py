@@ -147,6 +147,7 @@ def lines(folder):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+LONG = pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
 SIMULATION = ("--federation-config", "num-supernodes=8 client-resources-num-cpus=1")
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
 
@@ -197,6 +198,7 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
     assert all(torch.equal(got[name], expected[name]) for name in got)
 
 
+@LONG
 def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
     """One node reports NaN, one fails, one never answers in time; the others carry the run."""
 
@@ -286,8 +288,7 @@ def certificates(folder):
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
+@LONG
 def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federation, tmp_path):
     certs = certificates(tmp_path / "certs")
     one = federation(

@@ -117,3 +117,32 @@ def test_tau_statistics():
     assert tau_statistics([0, 8, 2, 4]) == {"tau_max": 8, "tau_avg": 3.5, "tau_med": 3.0}
     assert tau_statistics([5, 1, 3])["tau_med"] == 3.0
     assert tau_statistics([]) == {"tau_max": 0, "tau_avg": 0.0, "tau_med": 0.0}
+
+
+def test_an_open_ledger_takes_clients_as_they_come_and_go():
+    """Vacant slots are filled by newcomers; who leaves gets no more jobs; a job in hand may still be reported."""
+    ledger = Ledger(Schedule(3, 2), 0, open=True)
+    assert ledger.start() == []
+    (first,) = ledger.join(0)
+    (second,) = ledger.join(1)
+    assert (first.client, second.client) == (0, 1)
+    jobs, step = ledger.arrive(first)
+    assert [job.client for job in jobs] == [0], "the only idle client"
+    assert step is None
+    ledger.leave(1)
+    assert ledger.join(1) == [], "it has a job"
+    ledger.leave(1)
+    jobs, step = ledger.arrive(second)
+    assert jobs == [], "the client that reported has left"
+    assert step
+    assert len(ledger.running) == 1
+    assert [job.client for job in ledger.join(2)] == [2]
+    assert len(ledger.join(1)) == 1, "two slots had been vacant"
+    assert ledger.join(3) == [], "all slots are taken"
+    ledger.leave(3)
+    (running, *_) = ledger.running.values()
+    assert ledger.drop(running)[0].client == running.client
+    other = Ledger(Schedule(3, 2), 2, open=True)
+    (again, *more) = other.resume(5, [Job(9, 0, 4)], 12)
+    assert (again.id, again.version, len(more)) == (12, 5, 1)
+    assert other.arrive(again)[1].jobs == (Job(9, 0, 4), again)

@@ -124,7 +124,7 @@ def execute(
 
     def save() -> int:
         tensors, values = take(simulation)
-        checkpoint.write(folder, values["version"], tensors, {**values, "metrics_bytes": writer.mark()})
+        checkpoint.write(folder, values["version"], tensors, {**values, "metrics": writer.mark()})
         return values["version"]
 
     threads = torch.get_num_threads()
@@ -165,6 +165,11 @@ def execute(
         last = next(iter(checkpoint.found(folder)), None)
         rest = f"{last.name} is intact: free some space, then --resume" if last else "there is no checkpoint yet"
         raise ConfigError(f"{folder}: {error.strerror} after step {len(lines)}; {rest}") from None
+    except (ConfigError, Interrupted):
+        raise
+    except Exception as error:  # the module, the loss and the data may be the user's own
+        text = (str(error) or "no reason given").splitlines()[0]
+        raise ConfigError(f"{folder}: failed after step {len(lines)}: {type(error).__name__}: {text}") from error
     finally:
         torch.set_num_threads(threads)
         with suppress(OSError):
@@ -180,10 +185,7 @@ def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) ->
     for path in checkpoint.found(folder):
         try:
             tensors, values = checkpoint.read(path)
-            kept = int(values["metrics_bytes"])
-            with (folder / "metrics.jsonl").open("rb") as file:
-                if file.read(kept).count(b"\n") != values["version"] or file.tell() != kept:
-                    raise ValueError("metrics.jsonl does not hold what belongs to it")
+            kept = runs.kept(folder, values["metrics"])
             restore(simulation, tensors, values)
             say(f"{folder}: continued after step {values['version']}")
             return kept

@@ -79,6 +79,7 @@ class Ledger:
         self._idle = list(range(clients))  # in no particular order: choosing swaps the chosen one to the end
         self._next_id = 0
         self._vacant = 0  # slots that no idle client was there to fill
+        self._gone: set[int] = set()  # clients that left while they had a job
 
     def resume(self, version: int, buffer: list[Job], next_id: int) -> list[Job]:
         """Go on in a deployment that was interrupted: nothing is running, so all slots are filled anew."""
@@ -91,17 +92,20 @@ class Ledger:
 
     def join(self, client: int) -> list[Job]:
         """Another client is there, or is there again: it may fill a slot that was vacant."""
-        self._idle.append(client)
         self.clients = max(self.clients, client + 1)
+        if client in self._gone:  # it still has a job
+            self._gone.discard(client)
+            return []
+        self._idle.append(client)
         vacant, self._vacant = self._vacant, 0
         return self._dispatch(vacant)
 
-    def leave(self, client: int) -> bool:
-        """An idle client is gone. One that is busy (False) is to leave when its job has ended."""
-        if client not in self._idle:
-            return False
-        self._idle.remove(client)
-        return True
+    def leave(self, client: int) -> None:
+        """A client is gone: it gets no more jobs. One that it has goes on until it is reported or dropped."""
+        if client in self._idle:
+            self._idle.remove(client)
+        else:
+            self._gone.add(client)
 
     def copy(self) -> "Ledger":
         other = copy(self)
@@ -139,7 +143,10 @@ class Ledger:
         if self.running.get(job.id) != job:
             raise ValueError(f"job {job.id} of client {job.client} is not running")
         del self.running[job.id]
-        self._idle.append(job.client)
+        if job.client in self._gone:
+            self._gone.discard(job.client)
+        else:
+            self._idle.append(job.client)
 
     def _dispatch(self, count: int) -> list[Job]:
         filled = min(count, len(self._idle))

@@ -3,6 +3,7 @@
 summary.json is written last: a folder without it holds a run that did not finish. Reading needs no torch.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -104,17 +105,20 @@ class Writer:
             folder.mkdir(parents=True)
             (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
         self._metrics = (folder / "metrics.jsonl").open("r+b" if kept else "wb")
+        self._digest = hashlib.sha256(self._metrics.read(kept) if kept else b"")
         self._metrics.truncate(kept or 0)
         self._metrics.seek(0, os.SEEK_END)
 
     def append(self, line: Line) -> None:
-        self._metrics.write(to_json(line).encode() + b"\n")
+        text = to_json(line).encode() + b"\n"
+        self._digest.update(text)
+        self._metrics.write(text)
         self._metrics.flush()
 
-    def mark(self) -> int:
-        """How long metrics.jsonl is, all of it safely on disk."""
+    def mark(self) -> tuple[int, str]:
+        """How long metrics.jsonl is, all of it safely on disk, and its checksum: for `kept`."""
         os.fsync(self._metrics.fileno())
-        return self._metrics.tell()
+        return self._metrics.tell(), self._digest.hexdigest()
 
     def write_json(self, name: str, value: Line) -> None:
         draft = self.folder / f"{name}.tmp"
@@ -150,6 +154,15 @@ def read(folder: Path) -> Run:
     return Run(folder, config, records, summary, counts)
 
 
+def kept(folder: Path, mark: Sequence[Any]) -> int:
+    """How much of metrics.jsonl belongs to a `Writer.mark`; a ValueError if that is no more what it was."""
+    length, digest = mark
+    with (folder / "metrics.jsonl").open("rb") as file:
+        if hashlib.sha256(file.read(length)).hexdigest() != digest:
+            raise ValueError("metrics.jsonl does not hold what belongs to it")
+    return length
+
+
 def read_lines(path: Path) -> list[Line]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -160,6 +173,7 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
         _need(summary, name, str)
     for name in ("seed", "step"):
         _need(summary, name, int)
+    _need({"place": 0, **summary}, "place", int)
     for name in ("tau_max", "tau_avg", "tau_med"):
         _need(summary, name, int | float)
     for name in ("target", "time_to_target"):
@@ -179,8 +193,12 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
                 _need(job, name, int | float)
     if not records or records[-1]["step"] != summary["step"]:
         raise ValueError("metrics.jsonl does not end where summary.json says")
-    if counts is not None and not all(isinstance(n, int) for client in counts for n in client):
-        raise ValueError("partition.json holds something other than counts")
+    if counts is not None:
+        labels = {
+            len(_need({"client": client}, "client", list)) for client in _need({"counts": counts}, "counts", list)
+        }
+        if len(labels) != 1 or not all(type(n) is int and 0 <= n < 2**53 for client in counts for n in client):
+            raise ValueError("partition.json holds something other than counts")
 
 
 def _need(table: Any, name: str, kind: Any) -> Any:

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -17,41 +16,9 @@ from fadas.ledger import Job, Step
 from fadas.model import FlatModule, Update
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.privacy import Private, Spending
+from fadas.records import JobRecord, Record
 from fadas.server import Server
 from fadas.task import Task
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """A job that reached a server step: who trained when, and how stale the result was."""
-
-    id: int
-    client: int
-    tau: int
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
-class Record:
-    """One server step: a line of metrics.jsonl, but for `wall`."""
-
-    step: int  # the version that the step produced: 1 after the first
-    time: float  # virtual
-    wall: float  # seconds since the simulation began
-    updates: int  # client updates so far
-    eta: float
-    jobs: tuple[JobRecord, ...]
-    train_loss: float
-    dropped: int  # jobs so far that ended without an update, by reason
-    expired: int
-    refused: dict[str, int]  # updates so far that the server did not take, by reason
-    epsilon: float | None = None  # differential privacy spent so far, where it is used
-    metrics: dict[str, float] | None = None  # on the test data, when evaluated
-
-    def as_dict(self) -> dict[str, Any]:
-        """All but the time it took: what is written down is the same whenever and wherever it is computed."""
-        return {key: value for key, value in asdict(self).items() if key != "wall"}
 
 
 @dataclass

@@ -37,7 +37,7 @@ class Journal:
         for path in checkpoint.found(self.run_folder):
             try:
                 tensors, values = checkpoint.read(path)
-                kept = int(values["metrics_bytes"])
+                kept = runs.kept(self.run_folder, values["metrics"])
                 self._restore(federation, tensors, values)
                 break
             except (ValueError, KeyError, TypeError, OSError):
@@ -53,10 +53,10 @@ class Journal:
             raise ValueError("it holds another model")
         model = Model(tensors["params"], tensors["buffers"])
         slots = {name.removeprefix("slot."): t for name, t in tensors.items() if name.startswith("slot.")}
-        buffer = [
-            Update(Job(*job), *(tensors[f"buffer.{job[0]}.{n}"] for n in ("delta", "buffers", "base")), examples, {})
-            for job, examples in values["buffer"]
-        ]
+        buffer: list[Update] = []
+        for job, examples in values["buffer"]:
+            delta, buffers, base = (tensors[f"buffer.{job[0]}.{name}"] for name in ("delta", "buffers", "base"))
+            buffer.append(Update(Job(*job), delta, buffers, base, examples))
         server.state, server.buffer = ServerState(values["version"], model, slots), buffer
         server.refused.update(values["refused"])
         federation.nodes = list(values["nodes"])
@@ -87,7 +87,7 @@ class Journal:
             "ends": federation.ends,
             "now": federation.now(),
             **{name: getattr(federation, name) for name in ("updates", "dropped", "expired")},
-            "metrics_bytes": self._writer.mark(),
+            "metrics": self._writer.mark(),
         }
         checkpoint.write(self.run_folder, federation.updates, tensors, values)
 

@@ -6,7 +6,6 @@ replies one by one as they come, and steps after every `buffer` of them.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +23,8 @@ from fadas.flower.arrays import Layout, Trainable, trainable
 from fadas.flower.journal import Journal
 from fadas.ledger import Job, Ledger, Schedule, Step
 from fadas.model import Update
+from fadas.records import JobRecord, Record
 from fadas.server import Received, Server
-from fadas.simulator import JobRecord, Record
 
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's word for it
 
@@ -187,10 +186,8 @@ class _Federation:
         connected = {client for client, node in enumerate(self.nodes) if node in ids}
         for client in sorted(connected - self.present):
             self.present.add(client)
-            busy = any(job.client == client for job in self.server.ledger.running.values())
-            if not busy:
-                log(INFO, "node %s joins as client %d", self.nodes[client], client)
-                self._send(self.server.join(client))
+            log(INFO, "node %s joins as client %d", self.nodes[client], client)
+            self._send(self.server.join(client))
         for client in sorted(self.present - connected):
             log(WARNING, "node %s (client %d) is gone", self.nodes[client], client)
             self.present.discard(client)
@@ -236,8 +233,7 @@ class _Federation:
             self.ends[job.id] = self.now()
             if received.step:
                 self._record(received.step)
-        self._absent(job)
-        self._send(self._still(received.jobs))
+        self._send(received.jobs)
         if self.journal:
             self.journal.checkpoint(self)
 
@@ -255,29 +251,13 @@ class _Federation:
         update = Update(job, delta, model.buffers, base.params, examples, {"loss": loss})
         return self.server.receive(update), loss
 
-    def _still(self, jobs: list[Job]) -> list[Job]:
-        """Jobs for nodes that are there; those handed to a node that left meanwhile go on to the next."""
-        here: list[Job] = []
-        for job in jobs:
-            if job.client in self.present:
-                here.append(job)
-            else:
-                here += self._still(self.server.drop(job, "node gone"))
-                self.server.ledger.leave(job.client)
-        return here
-
-    def _absent(self, job: Job) -> None:
-        if job.client not in self.present:
-            self.server.ledger.leave(job.client)
-
     def _lose(self, job: Job, reason: str, text: str) -> None:
         """A job ended without an update: counted, logged, its slot refilled."""
         log(WARNING, "%s ended without an update: %s %s", job, reason, " ".join(text.split())[:200])
         self.dropped += 1
         self._failed()
         jobs = self.server.drop(job, reason)
-        self._absent(job)
-        self._send(self._still(jobs))
+        self._send(jobs)
 
     def _failed(self) -> None:
         self.failures += 1
@@ -297,8 +277,7 @@ class _Federation:
         log(WARNING, "%s is given up after %.0f s", job, self.strategy.deadline)
         self.expired += 1
         jobs = self.server.drop(job, "expired")
-        self._absent(job)
-        self._send(self._still(jobs))
+        self._send(jobs)
 
     def _record(self, step: Step) -> None:
         done = step.index + 1
@@ -327,7 +306,7 @@ class _Federation:
             metrics=metrics,
         )
         if self.journal:
-            self.journal.append(asdict(record))
+            self.journal.append(record.as_dict())
 
     def _evaluated(self, step: int, record: MetricRecord | None) -> dict[str, float] | None:
         if record is None:
