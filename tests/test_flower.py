@@ -331,3 +331,29 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federat
     assert len(ids) == len(set(ids)), "no update is applied twice"
     assert [r["updates"] for r in records] == [2 * k for k in range(1, 13)]
     assert records[-1]["dropped"] + records[-1]["expired"] >= 1, "the dead node's job is counted"
+
+
+def test_records_and_vectors():
+    """BatchNorm's statistics are averaged, whole numbers stay, adapters alone are enough, wrong shapes are told."""
+    from flwr.app import ArrayRecord
+
+    from fadas.flower.arrays import Layout, trainable
+
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    state = {name: tensor + 1 for name, tensor in module.state_dict().items()}
+    record = ArrayRecord(state)
+    layout = Layout(record, trainable)
+    assert layout.initial.params.numel() == 3 * 2 + 2 + 2 + 2
+    assert layout.initial.buffers.numel() == 4
+    back = layout.write(layout.initial).to_torch_state_dict()
+    assert list(back) == list(state)
+    assert all(torch.equal(back[name], state[name]) for name in state)
+    partial = ArrayRecord({name: tensor for name, tensor in state.items() if trainable(name)})
+    assert torch.equal(layout.read(partial, layout.initial).buffers, layout.initial.buffers)
+    only = Layout(record, lambda name: name.endswith("0.bias"))
+    assert only.initial.params.numel() == 2
+    for bad in ({**state, "0.bias": torch.zeros(5)}, {k: v for k, v in state.items() if k != "0.bias"}):
+        with pytest.raises(ValueError, match=r"0\.bias"):
+            layout.read(ArrayRecord(bad))
+    with pytest.raises(ValueError, match="no array is trainable"):
+        Layout(record, lambda name: False)

@@ -142,7 +142,7 @@ def test_delay_tables(tmp_path, content):
 def mutate(content, data):
     """Cut, flip, insert, or replace by something else."""
     kind = data.draw(st.sampled_from(["cut", "flip", "insert", "other", "empty"] if content else ["insert", "other"]))
-    place = data.draw(st.integers(0, max(0, len(content) - 1)))
+    place = int(data.draw(st.floats(0, 0.999)) * len(content))  # lengths differ from time to time, by what is measured
     if kind == "cut":
         return content[:place]
     if kind == "flip":
