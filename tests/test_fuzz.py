@@ -159,6 +159,16 @@ def good_data(tmp_path_factory):
     return folder
 
 
+def experiment_on(folder):
+    """An experiment on a folder of files, beside it."""
+    path = folder.parent / "x.toml"
+    path.write_text(
+        f'[task]\nname = "files"\npath = "{folder}"\nclients = 7\nmodel = "conftest:TinyNet"\n'
+        "[schedule]\nconcurrency = 4\nbuffer = 2\n[run]\nsteps = 2\n[algorithms.fadas]\n"
+    )
+    return path
+
+
 @FUZZ
 @given(data=st.data())
 def test_data_folders(tmp_path, good_data, data):
@@ -168,11 +178,7 @@ def test_data_folders(tmp_path, good_data, data):
     for _ in range(data.draw(st.integers(1, 2))):
         path = data.draw(st.sampled_from(sorted(folder.iterdir())))
         path.write_bytes(mutate(path.read_bytes(), data))
-    experiment = tmp_path / "x.toml"
-    experiment.write_text(
-        f'[task]\nname = "files"\npath = "{folder}"\nclients = 7\nmodel = "conftest:TinyNet"\n'
-        "[schedule]\nconcurrency = 4\nbuffer = 2\n[run]\nsteps = 2\n[algorithms.fadas]\n"
-    )
+    experiment = experiment_on(folder)
     fadas("run", experiment, "--executor", "inline", "--out", tmp_path / "o", "--overwrite", "--no-report")
 
 
@@ -227,6 +233,15 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
         assert (folder / name).read_bytes() == (good_run / "fadas-1" / name).read_bytes()
 
 
+@pytest.mark.parametrize("length", [2**62, 10**6, 3])
+def test_data_files_with_a_false_header_are_refused(tmp_path, length):
+    folder = tmp_path / "files"
+    write_files(folder)
+    path = folder / "client000.safetensors"
+    path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
+    assert fadas("run", experiment_on(folder), "--out", tmp_path / "o") == 2
+
+
 def test_numpy_files_with_pickles_are_not_run(tmp_path):
     class Evil:
         def __reduce__(self):
@@ -235,11 +250,7 @@ def test_numpy_files_with_pickles_are_not_run(tmp_path):
     folder = tmp_path / "files"
     write_files(folder)
     np.savez(folder / "client001.npz", x=np.array([Evil()], dtype=object), y=np.zeros(1))
-    experiment = tmp_path / "x.toml"
-    experiment.write_text(
-        f'[task]\nname = "files"\npath = "{folder}"\nclients = 7\nmodel = "conftest:TinyNet"\n'
-        "[schedule]\nconcurrency = 4\nbuffer = 2\n[run]\nsteps = 2\n[algorithms.fadas]\n"
-    )
+    experiment = experiment_on(folder)
     assert fadas("run", experiment, "--out", tmp_path / "o") == 2
     assert not (tmp_path / "pwned").exists()
 

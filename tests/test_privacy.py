@@ -73,11 +73,11 @@ def test_epsilon_against_the_analytic_gaussian_mechanism():
 def test_spending_is_that_of_the_client_that_took_part_most():
     spending = Spending(Private(1.0, 2.0))
     spending.add([1, 2, 3])
-    assert spending.epsilon == epsilon(2.0, 1e-5, 1)
+    assert spending.spent == {"epsilon": epsilon(2.0, 1e-5, 1), "delta": 1e-5}
     spending.add([1, 1, 4])  # twice in one buffer counts four times
-    assert spending.epsilon == epsilon(2.0, 1e-5, 5)
+    assert spending.spent["epsilon"] == epsilon(2.0, 1e-5, 5)
     spending.add([7, 8, 9])
-    assert spending.epsilon == epsilon(2.0, 1e-5, 5)
+    assert spending.spent["epsilon"] == epsilon(2.0, 1e-5, 5)
 
 
 def test_a_private_run_logs_what_it_spends_and_repeats_itself():
@@ -93,7 +93,7 @@ def test_a_private_run_logs_what_it_spends_and_repeats_itself():
     again, same = run()
     assert torch.equal(params, same)
     assert records == again
-    spent = [r["epsilon"] for r in records]
+    spent = [r["privacy"]["epsilon"] for r in records]
     assert spent == sorted(spent)
     counts = {}
     for record in records:

@@ -118,3 +118,14 @@ def test_bad_options():
         Processes(make_task(), LOCAL, 0, workers=0)
     with pytest.raises(ValueError, match="CPU"):
         Processes(make_task(), LOCAL, 0, device="cuda")
+
+
+def test_evaluation_needs_no_workers():
+    task = make_task()
+    executor = Processes(task, LOCAL, 0, workers=2)
+    threads = torch.get_num_threads()
+    model = final(task, "inline")[1]
+    assert executor.evaluate(model)["accuracy"] > 0
+    assert torch.get_num_threads() == threads
+    assert not executor.workers
+    executor.close()

@@ -5,13 +5,14 @@ import torch
 
 from conftest import make_task
 from fadas import checkpoint, snapshot
-from fadas.algorithms import ALGORITHMS, FADAS
+from fadas.algorithms import ALGORITHMS, FADAS, Algorithm
 from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
 from fadas.planner import plan
+from fadas.privacy import Private
 from fadas.simulator import simulate
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
@@ -156,3 +157,16 @@ def test_two_are_kept_and_a_failed_write_leaves_them(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["checkpoint-000000002.ckpt", "checkpoint-000000003.ckpt"]
     assert torch.equal(checkpoint.read(checkpoint.found(tmp_path)[0])[0]["x"], torch.ones(3))
+
+
+def test_the_privacy_that_was_spent_is_remembered(tmp_path):
+    pytest.importorskip("dp_accounting")
+    algorithm = Algorithm(Private(1.0, 0.5))
+    task = make_task()
+    expected = [r.as_dict() for r in make(task, algorithm)]
+    first = make(task, algorithm)
+    records = [r.as_dict() for r in stop_after(first, 13)]
+    second = make(task, algorithm)
+    snapshot.restore(second, *through_disk(first, tmp_path))
+    assert records + [r.as_dict() for r in second] == expected
+    assert expected[-1]["privacy"]["epsilon"] > expected[0]["privacy"]["epsilon"]

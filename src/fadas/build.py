@@ -26,6 +26,10 @@ class ConfigError(ValueError):
     """A mistake in what the user gave; its message is one line that the user can act on."""
 
 
+class Interrupted(Exception):
+    """The user or the system ended a run; its checkpoint is on disk, and its message says how to go on."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     names = sorted(known)
     prefix = name.rpartition(".")[0]

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import fadas
 from fadas import checkpoint, runs
-from fadas.build import ConfigError
+from fadas.build import ConfigError, Interrupted
 from fadas.client import train
 from fadas.config import RunConfig
 from fadas.ledger import Job, Step
@@ -98,10 +98,6 @@ def rehearse(config: RunConfig, task: Task) -> None:
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
         text = (str(error) or "no reason given").splitlines()[0]
         raise ConfigError(f"{config.label} cannot be trained: {type(error).__name__}: {text}") from None
-
-
-class Interrupted(Exception):
-    """The user or the system ended a run; its checkpoint is on disk."""
 
 
 def execute(

@@ -38,6 +38,11 @@ class Schedule:
                 f"buffer ({self.buffer}) exceeds concurrency ({self.concurrency}): a synchronous round could never end"
             )
 
+    @property
+    def patience(self) -> int:
+        """So many jobs in a row may come to nothing before a run that goes nowhere is ended."""
+        return 100 + 20 * self.concurrency
+
 
 class Job(NamedTuple):
     """`client` trains from x_`version`."""

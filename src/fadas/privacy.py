@@ -57,18 +57,17 @@ class Spending:
 
     def __init__(self, private: Private) -> None:
         self._private = private
-        self._counts: Counter[int] = Counter()
-        self._most = 0
+        self.counts: Counter[int] = Counter()  # by client: its updates, those in one buffer squared
 
     def add(self, clients: Iterable[int]) -> None:
         """One step, by the clients whose updates were in it."""
         for client, times in Counter(clients).items():
-            self._counts[client] += times * times
-            self._most = max(self._most, self._counts[client])
+            self.counts[client] += times * times
 
     @property
-    def epsilon(self) -> float:
-        return epsilon(self._private.noise, self._private.delta, self._most)
+    def spent(self) -> dict[str, float]:
+        noise, delta = self._private.noise, self._private.delta
+        return {"epsilon": epsilon(noise, delta, max(self.counts.values())), "delta": delta}
 
 
 @cache

@@ -20,7 +20,7 @@ class Record:
     """One server step: a line of metrics.jsonl, but for `wall`."""
 
     step: int  # the version that the step produced: 1 after the first
-    time: float  # virtual
+    time: float  # virtual; in a deployment, seconds
     wall: float  # seconds since the simulation began
     updates: int  # client updates so far
     eta: float
@@ -29,7 +29,7 @@ class Record:
     dropped: int  # jobs so far that ended without an update, by reason
     expired: int
     refused: dict[str, int]  # updates so far that the server did not take, by reason
-    epsilon: float | None = None  # differential privacy spent so far, where it is used
+    privacy: dict[str, float] | None = None  # epsilon and delta spent so far, where differential privacy is used
     metrics: dict[str, float] | None = None  # on the test data, when evaluated
 
     def as_dict(self) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def summarise(records: Iterable[Line], target: float | None = None) -> Line:
     summary: Line = {
         **{key: last[key] for key in ("step", "updates", "time", "dropped", "expired")},
         "refused": last.get("refused", {}),
-        **({"epsilon": last["epsilon"]} if last.get("epsilon") is not None else {}),
+        **({"privacy": last["privacy"]} if last.get("privacy") else {}),
         **tau_statistics(max(job["tau"] for job in line["jobs"]) for line in lines),
         "metrics": last["metrics"],
     }

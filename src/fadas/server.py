@@ -11,6 +11,7 @@ from fadas.algorithms import Algorithm
 from fadas.checks import Checks
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Model, ServerState, Update
+from fadas.privacy import Private, Spending
 
 _REMEMBERED = 100_000  # jobs that have ended, so that what is said of a late update is true
 
@@ -32,12 +33,18 @@ class Server:
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
         self.buffer: list[Update] = []
         self.refused: Counter[str] = Counter()
+        self.spending = Spending(algorithm.combine) if isinstance(algorithm.combine, Private) else None
         self._ended: dict[int, str] = {}
 
     @property
     def model(self) -> Model:
         """x_t, the current global model."""
         return self.state.model
+
+    @property
+    def privacy(self) -> dict[str, float] | None:
+        """The differential privacy spent so far, where it is used."""
+        return self.spending.spent if self.spending else None
 
     def start(self) -> list[Job]:
         """Line 1: M_c clients begin to train from the initial model."""
@@ -56,23 +63,25 @@ class Server:
         x = self.model  # x_t
         jobs, step = self.ledger.arrive(update.job)  # lines 4 to 6: m <- m + 1, sample another client
         self.buffer.append(update)
-        self.end(update.job, "already reported")
+        self._end(update.job, "already reported")
         if step:  # line 8: m = M
             self.state = self.algorithm.apply(self.state, step, self.buffer, self.ledger.clients)  # lines 9 to 16
             self.buffer = []  # line 17
+            if self.spending:
+                self.spending.add(job.client for job in step.jobs)
         return Received(self._assign(jobs, x), step)
 
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
         """A job ended without an update: its slot goes to another client."""
         jobs = self.ledger.drop(job)
-        self.end(job, reason)
+        self._end(job, reason)
         return self._assign(jobs)
 
     def join(self, client: int) -> list[Job]:
         """A client has come, in a deployment: the jobs to start now."""
         return self._assign(self.ledger.join(client))
 
-    def end(self, job: Job, reason: str) -> None:
+    def _end(self, job: Job, reason: str) -> None:
         """Forget a job; an update that still comes for it will be refused for this reason."""
         self.base.pop(job.id, None)
         self._ended[job.id] = reason

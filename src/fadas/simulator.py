@@ -15,7 +15,6 @@ from fadas.executors import EXECUTORS, Executor
 from fadas.ledger import Job, Step
 from fadas.model import FlatModule, Update
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
-from fadas.privacy import Private, Spending
 from fadas.records import JobRecord, Record
 from fadas.server import Server
 from fadas.task import Task
@@ -65,7 +64,6 @@ class Simulation:
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = Progress()
         self.stopped = self.complete = False
-        self._spending = Spending(algorithm.combine) if isinstance(algorithm.combine, Private) else None
         self._submitted: set[int] = set()
         self._left: list[Update] = []
         self._closed = False
@@ -90,9 +88,6 @@ class Simulation:
     def continue_from(self, plan: Plan, progress: Progress, finished: list[Update]) -> None:
         """Go on from elsewhere; the server is there already."""
         self.plan, self.progress = plan, progress
-        if self._spending:
-            for ids in plan.arrivals[: self.server.state.version]:
-                self._spending.add(plan.client[ids].tolist())
         if finished:
             self.executor.restore(finished)  # type: ignore[attr-defined]
         self._submitted = {update.job.id for update in finished}
@@ -143,15 +138,12 @@ class Simulation:
 
     def _record(self, step: Step, begin: float) -> Record:
         plan, done = self.plan, step.index + 1
-        if self._spending:
-            self._spending.add(job.client for job in step.jobs)
         metrics = None
         if done % self.eval_every == 0 or done == plan.steps:
             metrics = self.executor.evaluate(self.server.model)
-        loss = float(
-            sum(self.progress.losses) / len(self.progress.losses)
-        )  # the first to wait for a device that is still computing
-        self.progress.losses.clear()
+        losses = self.progress.losses
+        loss = float(sum(losses) / len(losses))  # the first to wait for a device that is still computing
+        losses.clear()
         self.progress.wall = time.perf_counter() - begin
         return Record(
             step=done,
@@ -167,14 +159,14 @@ class Simulation:
             dropped=self.progress.dropped,
             expired=self.progress.expired,
             refused=dict(self.server.refused),
-            epsilon=self._spending.epsilon if self._spending else None,
+            privacy=self.server.privacy,
             metrics=metrics,
         )
 
     def _refused(self, jobs: list[Job]) -> None:
         """An update did not pass: the future is planned anew from here. What is trained already keeps its result."""
         self.progress.since += 1
-        patience = 100 + 20 * self.plan.schedule.concurrency
+        patience = self.plan.schedule.patience
         if self.progress.since > patience:
             reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
             raise ConfigError(f"none of the last {patience} updates was accepted ({reasons}); the clients cannot train")

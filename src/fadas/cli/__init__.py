@@ -49,11 +49,11 @@ def main() -> None:
     except OSError as error:
         _fail(str(error), 2)
     except Exception as error:
-        from fadas.build import ConfigError
+        from fadas.build import ConfigError, Interrupted
 
         if hasattr(error, "format_message"):  # the command line itself was wrong
             _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
-        if type(error).__name__ == "Interrupted":
+        if isinstance(error, Interrupted):
             _fail(str(error), 130)
         if not isinstance(error, ConfigError):
             raise

@@ -35,8 +35,7 @@ def init(
     (folder / "app").mkdir(parents=True)
     for file in ("task.py", "client_app.py", "server_app.py", "pyproject.toml"):
         text = (source / f"{file}.txt").read_text(encoding="utf-8")
-        for key, value in {"{task}": task, "{name}": name, "{publisher}": "me"}.items():
-            text = text.replace(key, value)
+        text = text.replace("{task}", task).replace("{name}", name)
         path = folder / file if file.endswith("toml") else folder / "app" / file
         path.write_text(text, encoding="utf-8")
     print_line(f"{folder}: pyproject.toml, app/task.py, app/client_app.py, app/server_app.py; see docs/deploy.md")

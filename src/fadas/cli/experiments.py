@@ -117,8 +117,8 @@ def _one_line(summary: dict[str, Any]) -> str:
         parts.append(accuracy)
     if refused := sum(summary["refused"].values()):
         parts.append(f"{refused:,} updates refused")
-    if "epsilon" in summary:
-        parts.append(f"epsilon {summary['epsilon']:.2f}")
+    if spent := summary.get("privacy"):
+        parts.append(f"epsilon {spent['epsilon']:.2f} at delta {spent['delta']:g}")
     return ", ".join([*parts, f"{summary['wall']:.1f} s"])
 
 

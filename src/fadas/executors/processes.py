@@ -129,11 +129,12 @@ class Processes(Pool[Slot]):
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []
-        self._count = workers or torch.get_num_threads()
+        self._threads = torch.get_num_threads()
+        self._count = workers or self._threads
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         if not self.workers:  # not before there is work: a process that is never needed would only linger
-            self._threads = torch.get_num_threads()
+            self._threads = torch.get_num_threads()  # as they are now, for evaluation and for afterwards
             torch.set_num_threads(1)  # this process's other threads would take the workers' cores, only to wait there
             self.workers = [Worker(self) for _ in range(self._count)]
             self._free = [worker.slots[place] for place in range(2) for worker in self.workers]
@@ -164,11 +165,12 @@ class Processes(Pool[Slot]):
             slot.start = None  # its version may be freed
 
     def evaluate(self, model: Model) -> dict[str, float]:
+        threads = torch.get_num_threads()
         torch.set_num_threads(self._threads)
         try:
             return super().evaluate(model)
         finally:
-            torch.set_num_threads(1)
+            torch.set_num_threads(threads)
 
     def close(self) -> None:
         super().close()

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 import fadas
 from fadas import checkpoint, runs
-from fadas.ledger import Job
-from fadas.model import Model, ServerState, Update
+from fadas.memory import pack, unpack
 
 
 class Journal:
@@ -49,19 +49,10 @@ class Journal:
 
     def _restore(self, federation: Any, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         server = federation.server
-        if tensors["params"].shape != server.model.params.shape:
-            raise ValueError("it holds another model")
-        model = Model(tensors["params"], tensors["buffers"])
-        slots = {name.removeprefix("slot."): t for name, t in tensors.items() if name.startswith("slot.")}
-        buffer: list[Update] = []
-        for job, examples in values["buffer"]:
-            delta, buffers, base = (tensors[f"buffer.{job[0]}.{name}"] for name in ("delta", "buffers", "base"))
-            buffer.append(Update(Job(*job), delta, buffers, base, examples))
-        server.state, server.buffer = ServerState(values["version"], model, slots), buffer
-        server.refused.update(values["refused"])
+        unpack(server, tensors, values)
         federation.nodes = list(values["nodes"])
         server.ledger.clients = len(federation.nodes)
-        server.ledger.resume(values["version"], [u.job for u in buffer], values["next_id"])
+        server.ledger.resume(server.state.version, [u.job for u in server.buffer], values["next_id"])
         for name in ("updates", "dropped", "expired"):
             setattr(federation, name, values[name])
         federation.losses = list(values["losses"])
@@ -71,17 +62,11 @@ class Journal:
     def checkpoint(self, federation: Any) -> None:
         assert self._writer
         server = federation.server
-        tensors = {f"slot.{name}": tensor for name, tensor in server.state.slots.items()}
-        tensors |= {"params": server.model.params, "buffers": server.model.buffers}
-        for update in server.buffer:
-            tensors |= {f"buffer.{update.job.id}.{n}": getattr(update, n) for n in ("delta", "buffers", "base")}
+        tensors, values = pack(server)
         kept = {update.job.id for update in server.buffer}
-        values = {
-            "version": server.state.version,
+        values |= {
             "next_id": server.ledger.next_id,
             "nodes": federation.nodes,
-            "buffer": [[list(update.job), update.examples] for update in server.buffer],
-            "refused": dict(server.refused),
             "losses": federation.losses,
             "sent": {id: t for id, t in federation.sent.items() if id in kept},
             "ends": federation.ends,
@@ -99,8 +84,6 @@ class Journal:
     def finish(self, federation: Any) -> None:
         assert self._writer
         state = federation.layout.write(federation.server.model).to_torch_state_dict()
-        from safetensors.torch import save_file
-
         save_file({name: tensor.contiguous() for name, tensor in state.items()}, self.run_folder / "model.safetensors")
         summary = {
             "experiment": self.folder.name,

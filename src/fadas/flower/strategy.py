@@ -4,29 +4,22 @@ Flower's own strategies send a round, wait for all of it and aggregate. This one
 replies one by one as they come, and steps after every `buffer` of them.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
-from logging import INFO, WARNING
+from logging import INFO
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fadas.algorithms import ALGORITHMS, Algorithm
-from fadas.build import build
+from fadas.build import build, lookup
 from fadas.checks import Checks
-from fadas.flower.arrays import Layout, Trainable, trainable
-from fadas.flower.journal import Journal
-from fadas.ledger import Job, Ledger, Schedule, Step
-from fadas.model import Update
-from fadas.records import JobRecord, Record
-from fadas.server import Received, Server
-
-_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's word for it
+from fadas.flower.arrays import Trainable, trainable
+from fadas.flower.federation import Federation
+from fadas.ledger import Schedule
 
 
 class AsyncStrategy(Strategy):
@@ -67,9 +60,7 @@ class AsyncStrategy(Strategy):
         label = str(config.get("algorithm", "fadas"))
         prefix = "algorithm-"
         table = {key[len(prefix) :].replace("-", "_"): v for key, v in config.items() if key.startswith(prefix)}
-        if label not in ALGORITHMS:
-            raise ValueError(f"unknown algorithm {label!r}; there are {', '.join(ALGORITHMS)}")
-        algorithm = build(ALGORITHMS[label], table, "algorithm")
+        algorithm = build(lookup(ALGORITHMS, "algorithm", label), table, "algorithm")
         schedule = algorithm.schedule(int(config.get("concurrency", 8)), int(config.get("buffer", 4)))
         known = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
         given = {key.replace("-", "_"): kind(config[key]) for key, kind in known.items() if config.get(key)}
@@ -91,7 +82,7 @@ class AsyncStrategy(Strategy):
     ) -> Result:
         """Train until `num_rounds` server steps are done, or `timeout` seconds without one have passed."""
         self.summary()
-        run = _Federation(self, grid, initial_arrays, train_config or ConfigRecord(), evaluate_fn)
+        run = Federation(self, grid, initial_arrays, train_config or ConfigRecord(), evaluate_fn)
         return run.play(num_rounds, timeout)
 
     # Flower's synchronous hooks: a round never waits, so there is nothing for them to do.
@@ -111,205 +102,3 @@ class AsyncStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
         return None
-
-
-class _Federation:
-    """One run of the strategy: nodes, messages under way, and the server."""
-
-    def __init__(
-        self,
-        strategy: AsyncStrategy,
-        grid: Grid,
-        initial: ArrayRecord,
-        train_config: ConfigRecord,
-        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-    ) -> None:
-        self.strategy, self.grid, self.evaluate, self.train_config = strategy, grid, evaluate, train_config
-        self.layout = Layout(initial, strategy.trainable)
-        ledger = Ledger(strategy.schedule, 0, strategy.seed, open=True)
-        self.server = Server(strategy.algorithm, ledger, self.layout.initial, strategy.checks)
-        self.nodes: list[int] = []  # a client's number is its node's place here
-        self.present: set[int] = set()  # clients whose nodes are connected
-        self.under_way: dict[str, tuple[Job, float]] = {}  # by message id: a job, and when it was sent
-        self.sent: dict[int, float] = {}  # by job id, until its step is recorded
-        self.ends: dict[int, float] = {}
-        self.losses: list[float] = []
-        self.updates = self.dropped = self.expired = self.failures = 0
-        self.result = Result(arrays=initial)
-        self.begin = time.monotonic()
-        self.journal = Journal(strategy.folder, strategy.name, strategy) if strategy.folder else None
-        fresh = [] if self.journal and self.journal.restore(self) else self.server.start()
-        self._send(fresh)
-
-    def now(self) -> float:
-        return time.monotonic() - self.begin
-
-    def play(self, steps: int, timeout: float) -> Result:
-        server = self.server
-        if self.evaluate and not server.state.version:
-            self._evaluated(0, self.evaluate(0, self.layout.write(server.model)))
-        last = alone = time.monotonic()
-        heard = float("-inf")
-        while server.state.version < steps:
-            if time.monotonic() - heard > 1.0:
-                self._meet()
-                heard = time.monotonic()
-            if self.present or self.under_way:
-                alone = time.monotonic()
-            elif time.monotonic() - alone > self.strategy.patience:
-                raise RuntimeError(f"no node was connected for {self.strategy.patience:.0f} s: giving up")
-            elif int(time.monotonic() - alone) % 10 == 5:
-                log(WARNING, "waiting for nodes to connect")
-            done = server.state.version
-            replies = list(self.grid.pull_messages(list(self.under_way))) if self.under_way else []
-            for reply in replies:
-                self._take(reply)
-                if server.state.version >= steps:
-                    break
-            self._expire()
-            if server.state.version > done:
-                last = time.monotonic()
-            elif time.monotonic() - last > timeout:
-                raise RuntimeError(f"no server step in {timeout:.0f} s: giving up")
-            if not replies:
-                time.sleep(self.strategy.poll)
-        self.result.arrays = self.layout.write(server.model)
-        if self.journal:
-            self.journal.finish(self)
-        return self.result
-
-    def _meet(self) -> None:
-        """Who is connected now: newcomers may train, idle ones that are gone may not."""
-        ids = set(self.grid.get_node_ids())
-        for node in sorted(ids - set(self.nodes)):
-            self.nodes.append(node)
-        connected = {client for client, node in enumerate(self.nodes) if node in ids}
-        for client in sorted(connected - self.present):
-            self.present.add(client)
-            log(INFO, "node %s joins as client %d", self.nodes[client], client)
-            self._send(self.server.join(client))
-        for client in sorted(self.present - connected):
-            log(WARNING, "node %s (client %d) is gone", self.nodes[client], client)
-            self.present.discard(client)
-            self.server.ledger.leave(client)
-
-    def _send(self, jobs: list[Job]) -> None:
-        messages: list[Message] = []
-        for job in jobs:
-            config = ConfigRecord(dict(self.train_config))
-            config["server-round"] = job.version + 1
-            config["fadas-job"], config["fadas-client"], config["fadas-seed"] = job.id, job.client, self.strategy.seed
-            content = RecordDict({"arrays": self.layout.write(self.server.base[job.id]), "config": config})
-            node, ttl, group = self.nodes[job.client], self.strategy.deadline, str(job.version + 1)
-            messages.append(Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=group))
-        ids = list(self.grid.push_messages(messages)) if messages else []
-        for id, job in zip(ids, jobs, strict=True):
-            self.under_way[id] = (job, time.monotonic())
-            self.sent[job.id] = self.now()
-
-    def _take(self, reply: Message) -> None:
-        job, _ = self.under_way.pop(reply.metadata.reply_to_message_id, (None, 0.0))
-        if job is None:
-            self.server.refused["unknown job"] += 1
-            return
-        if reply.has_error() and reply.error.code in _EXPIRED:
-            self._give_up(job)
-            return
-        if reply.has_error():
-            self._lose(job, f"error {reply.error.code}", reply.error.reason or "")
-            return
-        try:
-            received, loss = self._receive(job, reply.content)
-        except (ValueError, TypeError, KeyError) as error:
-            self._lose(job, "malformed", str(error))
-            return
-        if received.refused:
-            log(WARNING, "the update of %s is refused: %s", job, received.refused)
-            self._failed()
-        else:
-            self.failures = 0
-            self.updates += 1
-            self.losses.append(loss)
-            self.ends[job.id] = self.now()
-            if received.step:
-                self._record(received.step)
-        self._send(received.jobs)
-        if self.journal:
-            self.journal.checkpoint(self)
-
-    def _receive(self, job: Job, content: RecordDict) -> tuple[Received, float]:
-        """A reply's content as an update, handed to the server core."""
-        base = self.server.base[job.id]
-        (arrays,) = content.array_records.values()
-        model = self.layout.read(arrays, base)
-        delta = model.params if self.strategy.reply == "delta" else model.params - base.params
-        metrics: dict[str, float] = {}
-        for record in content.metric_records.values():
-            metrics |= {name: float(v) for name, v in record.items() if isinstance(v, int | float)}
-        examples = int(metrics.get("num-examples", 1))
-        loss = metrics.get("train_loss", metrics.get("train-loss", metrics.get("loss", float("nan"))))
-        update = Update(job, delta, model.buffers, base.params, examples, {"loss": loss})
-        return self.server.receive(update), loss
-
-    def _lose(self, job: Job, reason: str, text: str) -> None:
-        """A job ended without an update: counted, logged, its slot refilled."""
-        log(WARNING, "%s ended without an update: %s %s", job, reason, " ".join(text.split())[:200])
-        self.dropped += 1
-        self._failed()
-        jobs = self.server.drop(job, reason)
-        self._send(jobs)
-
-    def _failed(self) -> None:
-        self.failures += 1
-        patience = 100 + 20 * self.strategy.schedule.concurrency
-        if self.failures > patience:
-            raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
-
-    def _expire(self) -> None:
-        """Jobs beyond their deadline: a node that never answers keeps no slot."""
-        late = time.monotonic() - self.strategy.deadline
-        for id, (job, sent) in list(self.under_way.items()):
-            if sent < late:
-                del self.under_way[id]
-                self._give_up(job)
-
-    def _give_up(self, job: Job) -> None:
-        log(WARNING, "%s is given up after %.0f s", job, self.strategy.deadline)
-        self.expired += 1
-        jobs = self.server.drop(job, "expired")
-        self._send(jobs)
-
-    def _record(self, step: Step) -> None:
-        done = step.index + 1
-        metrics = None
-        if self.evaluate and done % self.strategy.eval_every == 0:
-            metrics = self._evaluated(done, self.evaluate(done, self.layout.write(self.server.model)))
-        loss = sum(self.losses) / len(self.losses)
-        self.losses.clear()
-        self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
-        log(INFO, "step %d: tau %s, train loss %.4f %s", done, step.delays, loss, metrics or "")
-        jobs = tuple(
-            JobRecord(job.id, job.client, tau, self.sent.pop(job.id, 0.0), self.ends.pop(job.id, 0.0))
-            for job, tau in zip(step.jobs, step.delays, strict=True)
-        )
-        record = Record(
-            step=done,
-            time=self.now(),
-            wall=self.now(),
-            updates=self.updates,
-            eta=self.strategy.algorithm.step_size(step.delays),
-            jobs=jobs,
-            train_loss=loss,
-            dropped=self.dropped,
-            expired=self.expired,
-            refused=dict(self.server.refused),
-            metrics=metrics,
-        )
-        if self.journal:
-            self.journal.append(record.as_dict())
-
-    def _evaluated(self, step: int, record: MetricRecord | None) -> dict[str, float] | None:
-        if record is None:
-            return None
-        self.result.evaluate_metrics_serverapp[step] = record
-        return {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
