@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import fadas
-from fadas.cli import data, deploy, experiments, tools
+from fadas.cli import data, deploy, experiments, reproduce, tools
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
@@ -18,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
 )
 experiments.add_to(app)
+reproduce.add_to(app)
 tools.add_to(app)
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")

@@ -7,7 +7,7 @@ Each stream is fed by a thread of its own that stays a few steps ahead: a full q
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 from fadas.client import LocalSGD, job_seed, lessons
@@ -53,17 +53,20 @@ class Cuda:
         streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
         self._autocast = use(precision, device)
+        self.forward = _compiled(_forward) if compile else _forward  # once for the modules of all lanes
         short = {size % local.batch_size for size in task.sizes} - {0}
         # Short batches are rare: a few benches with a graph for each of their sizes serve all lanes in turn.
-        self._benches = [Bench(self, sorted(short), False) for _ in range(min(2, streams))]
+        self._benches = [Bench(self, sorted(short), _forward) for _ in range(min(2, streams))]
         self._lanes = SimpleQueue[Lane]()
         for _ in range(streams):
-            self._lanes.put(Lane(self, Bench(self, [local.batch_size], compile)))
+            self._lanes.put(Lane(self, Bench(self, [local.batch_size], self.forward)))
         self._threads = ThreadPoolExecutor(streams)
         self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
         self.evaluation = FlatModule(self.task.module(seed), device)
-        self._evaluated = torch.compile(self.evaluation.module) if compile else self.evaluation.module
+        self._evaluated = _compiled(self.evaluation.module) if compile else self.evaluation.module
         self._evaluation_stream = torch.cuda.Stream(device)
+        if compile:
+            self.evaluate(self.evaluation.read())  # the compiler's time is part of the set-up, not of the first round
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast("cuda", torch.bfloat16, enabled=self._autocast)
@@ -118,13 +121,12 @@ class Captured:
 class Bench:
     """A module with a captured local step for each of some batch sizes."""
 
-    def __init__(self, executor: Cuda, sizes: Sequence[int], compile: bool) -> None:
-        self.executor = executor
+    def __init__(self, executor: Cuda, sizes: Sequence[int], forward: Callable[..., Tensor]) -> None:
+        self.executor, self._forward = executor, forward
         self.flat = FlatModule(executor.task.module(executor.seed), executor.device)
         local, module = executor.local, self.flat.module
         parameters = [p for p in module.parameters() if p.requires_grad]
         self._optimizer = torch.optim.SGD(parameters, local.lr, weight_decay=local.weight_decay, fused=True)
-        self._forward = torch.compile(module) if compile else module
         self.loss = torch.zeros((), device=executor.device)
         self.lock = threading.Lock()
         self.free = _record(torch.cuda.current_stream())  # when the last borrower's step is done
@@ -138,7 +140,7 @@ class Bench:
         *inputs, targets = batch
         self._optimizer.zero_grad(set_to_none=True)
         with self.executor.autocast():
-            loss = self.executor.task.loss(self._forward(*inputs), targets).mean()
+            loss = self.executor.task.loss(self._forward(self.flat.module, *inputs), targets).mean()
         loss.backward()
         self._optimizer.step()
         self.loss += loss.detach()
@@ -148,7 +150,7 @@ class Bench:
         *inputs, targets = (tensor[:1].to(self.executor.device) for tensor in task.clients[0])
         example = [*task.prepare(inputs), targets]
         batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
-        batch = [b.contiguous(memory_format=torch.channels_last) if b.dim() == 4 else b for b in batch]
+        batch = [_as_captured(column) for column in batch]
         self.flat.module.train()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -161,11 +163,11 @@ class Bench:
         graph.replay()  # the first replay uploads the graph
         return Captured(graph, batch)
 
-    def step(self, data: Sequence[Tensor], rows: Tensor) -> None:
-        """One local step on these rows, queued on the current stream."""
-        captured = self.captured[len(rows)]
-        for static, column in zip(captured.batch, data):
-            static.copy_(column[rows])
+    def step(self, batch: Sequence[Tensor]) -> None:
+        """One local step on this batch, queued on the current stream."""
+        captured = self.captured[len(batch[-1])]
+        for static, column in zip(captured.batch, batch):
+            static.copy_(column)
         captured.graph.replay()
 
 
@@ -190,13 +192,16 @@ class Lane:
             bench.loss.zero_()
             if executor.random:
                 torch.cuda.manual_seed(job_seed(executor.seed, job))
-            rows_of_all = send(torch.cat(epochs), executor.device).split([len(rows) for rows in epochs])
-            steps = [rows for epoch in rows_of_all for rows in epoch.split(executor.local.batch_size)]
-            for rows in steps:
-                if len(rows) in bench.captured:
-                    bench.step(data, rows)
+            rows = send(torch.cat(epochs), executor.device)
+            data = [_as_captured(column.index_select(0, rows)) for column in data]  # a batch is then a slice
+            size = executor.local.batch_size
+            lengths = [min(size, len(epoch) - at) for epoch in epochs for at in range(0, len(epoch), size)]
+            steps = list(zip(*(column.split(lengths) for column in data), strict=True))
+            for batch in steps:
+                if len(batch[-1]) in bench.captured:
+                    bench.step(batch)
                 else:
-                    self._short_step(data, rows)
+                    self._short_step(batch)
                 under_way.append(_record(self.stream))
                 if len(under_way) > _AHEAD:
                     under_way.popleft().synchronize()
@@ -209,20 +214,36 @@ class Lane:
         examples = executor.task.sizes[job.client]
         return Update(job, delta, buffers, start.params, examples, {"loss": loss}), done
 
-    def _short_step(self, data: Sequence[Tensor], rows: Tensor) -> None:
+    def _short_step(self, batch: Sequence[Tensor]) -> None:
         """One step on a borrowed bench: the model goes there and comes back."""
         own, other = self.bench, self.executor.borrow()
         try:
             self.stream.wait_event(other.free)
             other.flat.load(Model(own.flat.params, own.flat.buffers))
             other.loss.copy_(own.loss)
-            other.step(data, rows)
+            other.step(batch)
             own.flat.params.copy_(other.flat.params)
             own.flat.buffers.copy_(other.flat.buffers)
             own.loss.copy_(other.loss)
             other.free = _record(self.stream)
         finally:
             other.lock.release()
+
+
+def _forward(module: nn.Module, *inputs: Tensor) -> Tensor:
+    return module(*inputs)
+
+
+def _compiled(what: Any) -> Any:
+    """Compiled by rules: Inductor would else time several kernels and keep the fastest of this very run."""
+    from torch._inductor import config
+
+    return torch.compile(what, options={"deterministic": True} if hasattr(config, "deterministic") else {})
+
+
+def _as_captured(column: Tensor) -> Tensor:
+    """Laid out as the captured steps read it: images with the channels last."""
+    return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
 
 
 def _record(stream: torch.cuda.Stream) -> torch.cuda.Event:

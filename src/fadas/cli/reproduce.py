@@ -1,0 +1,84 @@
+"""fadas reproduce: the paper's tables and figures."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fadas.cli.experiments import DataDir, Device, Executor, Set, use_data
+
+WHAT = "An artefact; or `list`: name them all; or `report`: render what has been run."
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(metavar="ARTEFACT|list|report", help=WHAT)],
+    only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 1 to N; default: as many as the paper used.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer rounds than the paper's; kept apart.")] = None,
+    executor: Executor = None,
+    device: Device = None,
+    set_: Set = [],
+    data_dir: DataDir = None,
+    experiments: Annotated[Path, typer.Option(metavar="DIR", help="Where the experiment files lie.")] = Path(
+        "experiments"
+    ),
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")] = Path("results"),
+    work: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs/reproduce"),
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The report.")] = Path("docs/reproduction.md"),
+) -> None:
+    """Run the cells of one of the paper's tables or figures, and report all that have been run.
+
+    A cell is one method on one data set with one seed. Each leaves a small JSON in `results`; what is there is not run
+    again, and an interrupted cell goes on where it was. --set is for the executor's options only.
+    """
+    from fadas.report.artefacts import artefact, artefacts, load
+    from fadas.terminal import Display, print_line, print_table
+
+    if what == "report":
+        from fadas.report.reproduction import write
+
+        for path in write(page, results):
+            print_line(f"written: {path}")
+        return
+    if what == "list":
+        rows = []
+        for name, one in artefacts().items():
+            cells = list(dict.fromkeys(one.all_cells()))
+            done = sum(load(cell, results) is not None for cell in cells)
+            rows.append([name, one.title, one.source, f"{done} of {len(cells)}"])
+        print_table(["artefact", "", "in the paper", "cells run"], rows)
+        return
+    from fadas.reproduce import missing, run
+
+    use_data(data_dir)
+    one = artefact(what)
+    chosen = None if only is None else [name.strip() for name in only.split(",")]
+    cells = missing(one, results, chosen, seeds, rounds)
+    options = _options(executor, device, set_)
+    with Display(0, "updates") as display:
+
+        def watch(name: str, updates: int) -> Any:
+            bar = display.add(name, updates)
+            return lambda r: bar.update(r.updates, f"{r.metrics['accuracy']:.1%}" if r.metrics else None)
+
+        for cell, result in run(cells, experiments, results, work, options, watch, display.say):
+            text = (
+                "no accuracy"
+                if result.accuracy is None
+                else f"{result.accuracy:.1%} ± {100 * (result.accuracy_std or 0):.1f}"
+            )
+            display.say(f"{cell.experiment} {cell.name}: {text}, {result.wall:.0f} s")
+    print_line(f"{what}: {len(cells)} cells run; fadas reproduce report renders them")
+
+
+def _options(executor: str | None, device: str | None, overrides: list[str]) -> list[str]:
+    from fadas.build import ConfigError
+
+    if others := [text for text in overrides if not text.startswith("executor.")]:
+        raise ConfigError(f"--set {others[0]}: only the executor's options can be set; the cells are the paper's")
+    names = {"name": executor, "device": device}
+    return [*(f"executor.{key}={value}" for key, value in names.items() if value is not None), *overrides]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: `fadas reproduce large-cifar10 --only fadas,fedbuff --device cuda`")(reproduce)

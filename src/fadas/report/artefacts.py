@@ -1,0 +1,124 @@
+"""The paper's tables and figures as data (paper.toml), the cells they are made of, and the results kept for those."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fadas.build import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a method of an experiment with one seed, with some settings changed."""
+
+    experiment: str
+    method: str
+    seed: int
+    changes: tuple[str, ...] = ()  # as --set takes them
+
+    @property
+    def name(self) -> str:
+        """`method,tau_c=1-seed`: the last words of the changed settings tell the cells of a method apart."""
+        return f"{','.join([self.method, *map(_short, self.changes)])}-{self.seed}"
+
+    def path(self, results: Path) -> Path:
+        return results / self.experiment / f"{self.name}.json"
+
+
+def _short(change: str) -> str:
+    key, _, value = change.partition("=")
+    return f"{key.rpartition('.')[2]}={value}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table, or of a figure: a method, and what the paper says of it in each column."""
+
+    name: str
+    method: str
+    published: list[Any] | None = None  # [mean, spread] by column; of a table of times, a number or "never"
+    set: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Artefact:
+    name: str
+    kind: Literal["accuracy", "time", "figure"]
+    title: str
+    source: str  # the paper's label
+    seeds: int
+    columns: dict[str, str]  # heading -> experiment
+    rows: list[Row]
+    axis: str = ""  # of a figure: step, updates or time
+    claim: str = ""  # what the paper reads from the figure
+
+    def cells(self, row: Row, experiment: str, seeds: int | None = None, rounds: int | None = None) -> list[Cell]:
+        changes = row.set if rounds is None else (*row.set, f"rounds={rounds}")
+        return [Cell(experiment, row.method, seed, changes) for seed in range(1, (seeds or self.seeds) + 1)]
+
+    def all_cells(self, seeds: int | None = None, rounds: int | None = None) -> Iterator[Cell]:
+        """Seed by seed and column by column: what a reader wants first comes first."""
+        for seed in range(seeds or self.seeds):
+            for experiment in self.columns.values():
+                for row in self.rows:
+                    yield self.cells(row, experiment, seeds, rounds)[seed]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of a finished cell."""
+
+    experiment: str
+    method: str
+    seed: int
+    changes: list[str]
+    accuracy: float | None  # mean and standard deviation of the last five evaluations
+    accuracy_std: float | None
+    time_to_target: float | None
+    target: float | None
+    delays: dict[str, float]
+    curve: list[list[float]]  # [step, client updates, virtual time, accuracy]
+    config: dict[str, Any]
+    device: str
+    versions: dict[str, str]
+    wall: float
+    commit: str
+
+
+def artefacts() -> dict[str, Artefact]:
+    tables = _paper()["artefacts"]
+    return {
+        name: Artefact(
+            name, **{**table, "rows": [Row(**{**row, "set": tuple(row.get("set", ()))}) for row in table["rows"]]}
+        )
+        for name, table in tables.items()
+    }
+
+
+def artefact(name: str) -> Artefact:
+    known = artefacts()
+    if name not in known:
+        raise unknown("artefact", name, known)
+    return known[name]
+
+
+def published_delays() -> list[float]:
+    return _paper()["delays"]["published"]
+
+
+def _paper() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
+
+
+def load(cell: Cell, results: Path) -> Result | None:
+    """The result of a cell; None where it has not been run."""
+    path = cell.path(results)
+    if not path.exists():
+        return None
+    try:
+        return Result(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path} is not a result of fadas: {error}") from None
