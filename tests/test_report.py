@@ -108,3 +108,19 @@ def test_label_figure():
     shown = dataclasses.replace(FAST, counts=[[3, 0], [1, 2], [0, 9]])
     (axes, _) = drawn(shown)["labels"]
     assert "3 clients; examples 3 to 9, median 3; labels 1 to 2, median 1" in axes.get_title()
+
+
+def test_lost_work_is_drawn_by_reason_and_left_out_where_there_is_none():
+    assert "lost" not in [drawn.name for drawn in figures([FAST, SLOW])]
+    records = [{**r, "expired": k, "refused": {"not finite": 2 * k}} for k, r in enumerate(FAST.records)]
+    (axes,) = next(d.figure.axes for d in figures([dataclasses.replace(FAST, records=records)]) if d.name == "lost")
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert drawn == {"fast: expired": [0, 1, 2], "fast: not finite": [0, 2, 4]}
+
+
+def test_a_deployment_has_seconds_on_its_axes():
+    real = run("fast", [(10, 5, 0.5), (20, 10, 0.7)], task={"name": "flower"})
+    shown = {drawn.name: drawn.figure.axes[0].get_xlabel() for drawn in figures([real])}
+    assert (shown["time"], shown["timeline"]) == ("seconds", "seconds")
+    assert "Compared at 20 seconds" in page([real])
+    assert "Compared at virtual time 30" in page([FAST])

@@ -47,6 +47,11 @@ class Run:
         return self.summary["algorithm"]
 
     @property
+    def clock(self) -> str:
+        """What its times are: a deployment's are real."""
+        return "seconds" if self.config.get("task", {}).get("name") == "flower" else "virtual time"
+
+    @property
     def evaluations(self) -> list[Line]:
         return [record for record in self.records if record["metrics"]]
 
@@ -186,6 +191,9 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
         for name in ("time", "eta"):
             _need(record, name, int | float)
         _need({"accuracy": None, **(_need(record, "metrics", dict | None) or {})}, "accuracy", int | float | None)
+        lost = {"dropped": 0, "expired": 0, **_need({"refused": {}, **record}, "refused", dict), **record}
+        for name in lost.keys() - record.keys() | {"dropped", "expired"}:
+            _need(lost, name, int)
         for job in _need(record, "jobs", list):
             for name in ("client", "tau"):
                 _need(job, name, int)

@@ -90,8 +90,12 @@ def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None
         table.add_column(name, justify="right" if numeric else "left", no_wrap=not wide)
     for row in rows:
         table.add_row(*map(escape, row))
-    # On a narrow terminal rich would cut numbers off; better that their lines wrap.
-    Console(width=None if prose else max(Console().width, 200)).print(table)
+    console(prose).print(table)
+
+
+def console(prose: bool = False) -> Console:
+    """Standard output. On a narrow terminal rich would cut numbers off; better that their lines wrap."""
+    return Console(width=None if prose else max(Console().width, 200))
 
 
 def print_line(text: str) -> None:

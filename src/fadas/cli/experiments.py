@@ -227,10 +227,21 @@ def _report(folder: Path) -> Any:
     return found
 
 
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
+    once: Annotated[bool, typer.Option("--once", help="Show how things stand, and end.")] = False,
+) -> None:
+    """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
+    from fadas.live import watch as follow
+
+    follow(folder, once)
+
+
 def add_to(app: typer.Typer) -> None:
     app.command(
         epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
     )(run)
     app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")(plan)
     app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")(sweep)
+    app.command(epilog="Example: `fadas watch runs/demo`")(watch)
     app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")(report)

@@ -116,9 +116,25 @@ def _paper() -> dict[str, Any]:
 def load(cell: Cell, results: Path) -> Result | None:
     """The result of a cell; None where it has not been run."""
     path = cell.path(results)
-    if not path.exists():
-        return None
+    return read(path) if path.exists() else None
+
+
+def results_of(artefact: Artefact, row: Row, column: int, results: Path) -> list[Result]:
+    """What has been run of a table's entry: a result for each seed."""
+    cells = artefact.cells(row, list(artefact.columns.values())[column])
+    return [result for result in (load(cell, results) for cell in cells) if result]
+
+
+def read(path: Path) -> Result:
     try:
         return Result(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{path} is not a result of fadas: {error}") from None
+
+
+def others(experiment: str, results: Path) -> Iterator[Result]:
+    """Results of an experiment that belong to no artefact: what was searched beside the published settings."""
+    known = {cell.path(results) for one in artefacts().values() for cell in one.all_cells()}
+    for path in sorted((results / experiment).glob("*.json")):
+        if path not in known:
+            yield read(path)

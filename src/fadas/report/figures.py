@@ -12,14 +12,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from fadas.report.timeline import timeline
 from fadas.runs import Run, grouped
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -51,7 +50,7 @@ def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
     """The figures of a report. One that these runs cannot fill is left out."""
     groups = grouped(runs)
     for name, title, caption, draw in FIGURES:
-        with plt.rc_context(_STYLE):
+        with plt.rc_context(STYLE):
             figure = draw(groups)
             if figure is not None:
                 yield Drawn(name, title, caption, figure)
@@ -104,13 +103,18 @@ def on_common_axis(lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _against_time(groups: dict[str, list[Run]]) -> Figure | None:
-    figure = curves(groups, "time", "virtual time")
+    clock = _clock(groups)
+    figure = curves(groups, "time", clock)
     if figure:
         ends = [run.records[-1]["time"] for runs in groups.values() for run in runs]
         if max(ends) > 5 * min(ends):  # synchronous runs take many times longer: a linear axis would hide the others
             figure.axes[0].set_xscale("log")
-            figure.axes[0].set_xlabel("virtual time (log scale)")
+            figure.axes[0].set_xlabel(f"{clock} (log scale)")
     return figure
+
+
+def _clock(groups: dict[str, list[Run]]) -> str:
+    return " or ".join(dict.fromkeys(run.clock for runs in groups.values() for run in runs))
 
 
 def _against_updates(groups: dict[str, list[Run]]) -> Figure | None:
@@ -151,31 +155,28 @@ def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
             rasterized=True,
         )
         axes.set(title=name, ylabel="eta_t", yscale="log")
-    panels[-1, 0].set_xlabel("virtual time")
+    panels[-1, 0].set_xlabel(_clock(groups))
     figure.tight_layout()
     return figure
 
 
-def _timeline(groups: dict[str, list[Run]]) -> Figure | None:
-    """An asynchronous and, for contrast, a synchronous method: the clients' jobs over the same stretch of time."""
-
-    def synchronous(run: Run) -> bool:
-        return all(job["tau"] == 0 for record in run.records for job in record["jobs"])
-
-    firsts = [runs[0] for runs in groups.values()]
-    chosen = [next((r for r in firsts if synchronous(r) is kind), None) for kind in (False, True)]
-    shown = [run for run in chosen if run]
-    until = min(run.records[-1]["time"] for run in shown) / (2 if len(shown) > 1 else 1)
-    figure, panels = plt.subplots(1, len(shown), figsize=(4.6 * len(shown) + 1, 4.6), squeeze=False, sharey=True)
-    order = _by_duration(shown[0])
-    for axes, run in zip(panels[0], shown, strict=True):
-        bars = _jobs(axes, run, order, until)
-        whole = MaxNLocator(integer=True)
-        figure.colorbar(bars, ax=axes, label="started from version", fraction=0.05, pad=0.02, ticks=whole)
-        axes.set(title=run.label, xlabel="virtual time", xlim=(0, until), ylim=(-0.5, len(order) - 0.5))
-        axes.grid(False)
-    panels[0, 0].set_ylabel("clients, slowest on top")
-    figure.tight_layout()
+def _lost(groups: dict[str, list[Run]]) -> Figure | None:
+    """Jobs that ended without an update that the server took, so far, by reason."""
+    figure, axes = plt.subplots(figsize=(7.2, 3.2))
+    for name, runs in groups.items():
+        records = runs[0].records
+        counts = [
+            {"dropped": r.get("dropped", 0), "expired": r.get("expired", 0), **r.get("refused", {})} for r in records
+        ]
+        for reason in (reason for reason, count in counts[-1].items() if count):
+            times, so_far = [r["time"] for r in records], [c.get(reason, 0) for c in counts]
+            axes.step(times, so_far, where="post", label=f"{name}: {reason}")
+    if not axes.lines:
+        plt.close(figure)
+        return None
+    axes.set(xlabel=_clock(groups), ylabel="jobs so far")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -199,43 +200,11 @@ def _labels(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-def _by_duration(run: Run) -> dict[int, int]:
-    times: dict[int, list[float]] = {client: [] for client in range(run.config.get("task", {}).get("clients", 0))}
-    for record in run.records:
-        for job in record["jobs"]:
-            times.setdefault(job["client"], []).append(job["end"] - job["start"])
-    # a client that never reported is slow, or was never chosen
-    ranked = sorted(times, key=lambda c: (np.mean(times[c]) if times[c] else np.inf, c))
-    return {client: row for row, client in enumerate(ranked)}
-
-
-def _jobs(axes: Axes, run: Run, order: dict[int, int], until: float) -> PolyCollection:
-    boxes: list[list[tuple[float, float]]] = []
-    versions: list[int] = []
-    for record in run.records:
-        for job in record["jobs"]:
-            if job["start"] < until:
-                y = order.setdefault(job["client"], len(order))
-                left, right = job["start"], job["end"]
-                boxes.append([(left, y - 0.4), (left, y + 0.4), (right, y + 0.4), (right, y - 0.4)])
-                versions.append(record["step"] - 1 - job["tau"])
-    bars = PolyCollection(
-        boxes,
-        array=np.array(versions),
-        cmap=plt.get_cmap("viridis", 24),
-        edgecolors="white",
-        linewidths=0.2,
-        rasterized=True,
-    )
-    axes.add_collection(bars)
-    return bars
-
-
 Draw = Callable[[dict[str, list[Run]]], Figure | None]
 FIGURES: list[tuple[str, str, str, Draw]] = [
     (
         "time",
-        "Accuracy against virtual time",
+        "Accuracy against time",
         "What a federation gets for its time. Stragglers pace the synchronous methods.",
         _against_time,
     ),
@@ -258,10 +227,16 @@ FIGURES: list[tuple[str, str, str, Draw]] = [
         _step_sizes,
     ),
     (
+        "lost",
+        "Work that was lost",
+        "Jobs that gave no update: dropped by their clients, too late, or refused by the server.",
+        _lost,
+    ),
+    (
         "timeline",
         "The clients' timeline",
         "Who trained when, and from which version of the model: the jobs that reached a server step.",
-        _timeline,
+        timeline,
     ),
     (
         "labels",

@@ -9,7 +9,7 @@ from fadas.report.figures import Drawn, figures
 from fadas.runs import Run
 from fadas.toml import dumps
 
-_CSS = """
+CSS = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1c2430; }
 h1 { font-size: 1.6rem; margin-bottom: 0; }
@@ -34,12 +34,12 @@ def page(runs: Sequence[Run]) -> str:
     comparison = compare(runs)
     name = escape(runs[0].summary.get("experiment", "fadas"))
     lead = (
-        f"Runs: {len(runs)}, of {len(comparison.rows)} methods. Compared at virtual time {comparison.time:.0f} "
+        f"Runs: {len(runs)}, of {len(comparison.rows)} methods. Compared at {_at(runs, comparison.time)} "
         f"and at {comparison.updates:,} client updates, the least that all of them reach."
     )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>fadas: {name}</title><style>{_CSS}</style></head>
+<title>fadas: {name}</title><style>{CSS}</style></head>
 <body><h1>{name}</h1><p class="lead">{lead}</p>
 {_table(header(comparison), cells(comparison), _best(comparison))}
 {"".join(map(_figure, figures(runs)))}
@@ -47,6 +47,10 @@ def page(runs: Sequence[Run]) -> str:
 {"".join(_settings(run) for run in runs)}
 </body></html>
 """
+
+
+def _at(runs: Sequence[Run], time: float) -> str:
+    return f"{time:.0f} seconds" if {run.clock for run in runs} == {"seconds"} else f"virtual time {time:.0f}"
 
 
 def _best(comparison: Comparison) -> set[tuple[int, int]]:

@@ -1,0 +1,151 @@
+"""A live view of runs, simulated or deployed, from their folders: whoever trains them writes, this only reads."""
+
+import json
+import time
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from fadas.build import ConfigError
+from fadas.terminal import console
+
+_CLIENTS = 12  # that are shown: those heard of last
+_QUIET = 6
+
+
+class Follower:
+    """A run's folder, read as it grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config: dict[str, Any] = {}
+        self.last: dict[str, Any] = {}
+        self.accuracy: float | None = None
+        self.jobs: dict[int, list[dict[str, Any]]] = defaultdict(list)  # by client
+        self._offset, self._begin, self._first = 0, time.monotonic(), 0
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").exists()
+
+    def read(self) -> None:
+        """Take the whole lines that are new; a resumed run may have fewer than before."""
+        if not self.config:
+            self.config = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
+        with (self.folder / "metrics.jsonl").open("rb") as file:
+            if file.seek(0, 2) < self._offset:
+                self._offset = 0
+                self.jobs.clear()
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        fresh = not self._offset
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self.last = json.loads(line)
+            self.accuracy = (self.last["metrics"] or {}).get("accuracy", self.accuracy)
+            for job in self.last["jobs"]:
+                self.jobs[job["client"]].append(job)
+        if fresh and self.last:  # what was there before we looked says nothing about the speed
+            self._begin, self._first = time.monotonic(), self.last["updates"]
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1, by the first limit that will be reached; 0 where none is known."""
+        limits = self.config.get("run", {})
+        keys = {"steps": "step", "updates": "updates", "time": "time"}
+        shares = [self.last[key] / limits[limit] for limit, key in keys.items() if limits.get(limit) and self.last]
+        return 1.0 if self.finished else min(1.0, max(shares, default=0.0))
+
+    @property
+    def speed(self) -> float:
+        """Client updates per second since we have been looking."""
+        seconds = time.monotonic() - self._begin
+        return (self.last["updates"] - self._first) / seconds if self.last and seconds > 0.5 else 0.0
+
+    def row(self) -> list[RenderableType]:
+        if not self.last:
+            return [
+                escape(self.folder.name),
+                ProgressBar(1.0, 0.0, 20),
+                "waiting for the first step",
+                "",
+                "",
+                "",
+                "",
+                "",
+            ]
+        last = self.last
+        lost = Counter({"dropped": last["dropped"], "expired": last["expired"], **last.get("refused", {})})
+        left = (
+            (1 - self.progress) / self.progress * last["updates"] / self.speed if self.progress and self.speed else None
+        )
+        return [
+            escape(self.folder.name),
+            ProgressBar(1.0, self.progress, 20),
+            f"{last['step']:,}",
+            f"{last['updates']:,}" + (f" ({self.speed:,.1f}/s)" if self.speed and not self.finished else ""),
+            "" if self.accuracy is None else f"{self.accuracy:.1%}",
+            f"{max(job['tau'] for job in last['jobs'])}",
+            escape(", ".join(f"{reason} {count}" for reason, count in lost.items() if count)) or "none",
+            "finished" if self.finished else "" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}",
+        ]
+
+
+def view(followers: list[Follower]) -> RenderableType:
+    head = ("run", "", "step", "updates", "accuracy", "tau", "lost", "left")
+    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False)
+    for follower in followers:
+        table.add_row(*follower.row())
+    running = next((f for f in followers if not f.finished), followers[-1])
+    return Group(table, _clients(running))
+
+
+def _clients(follower: Follower) -> Table:
+    """The clients of one run that were heard of last."""
+    head = ("client", "updates", "mean time of a job", "last tau", "last heard of at")
+    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.folder.name)}")
+    recent = sorted(follower.jobs.items(), key=lambda item: -item[1][-1]["end"])
+    for client, jobs in recent[:_CLIENTS]:
+        mean = fmean(job["end"] - job["start"] for job in jobs)
+        table.add_row(str(client), f"{len(jobs):,}", f"{mean:.1f}", str(jobs[-1]["tau"]), f"{jobs[-1]['end']:.1f}")
+    if len(recent) > _CLIENTS:
+        table.caption = f"and {len(recent) - _CLIENTS} more"
+    return table
+
+
+def watch(folder: Path, once: bool) -> None:
+    """Show the runs below a folder (or the folder itself) until all are finished."""
+    followers: dict[Path, Follower] = {}
+
+    def look() -> RenderableType:
+        for path in sorted([folder / "metrics.jsonl", *folder.glob("*/metrics.jsonl")]):
+            if path.exists() and (path.parent / "config.toml").exists():
+                try:
+                    followers.setdefault(path.parent, Follower(path.parent)).read()
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise ConfigError(f"{path.parent} is damaged: {type(error).__name__}: {error}") from None
+        return view(list(followers.values())) if followers else f"waiting for a run in {folder}"
+
+    first = look()
+    if once:
+        if not followers:
+            raise ConfigError(f"no run in {folder}")
+        console().print(first)
+        return
+    with Live(first, auto_refresh=False) as live:
+        quiet = 0  # looks at which nothing was running: the next run of an experiment may be about to begin
+        while quiet < _QUIET:
+            time.sleep(0.5)
+            live.update(look(), refresh=True)
+            over = bool(followers) and all(follower.finished for follower in followers.values())
+            quiet = quiet + 1 if over else 0

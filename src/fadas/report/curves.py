@@ -1,0 +1,34 @@
+"""The reproduction's figures, in the paper's style: test accuracy against rounds, client trips or time."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import PercentFormatter
+
+from fadas.report.figures import STYLE
+from fadas.report.pages import Curves
+
+_AXES = {"step": (0, "communication rounds"), "updates": (1, "client trips"), "time": (2, "time (units of 10 s)")}
+_SMOOTH = 10  # evaluations: single ones swing so much that lines would hide each other
+
+
+def draw(name: str, title: str, axis: str, curves: Curves, folder: Path) -> list[Path]:
+    """The figure as PNG and SVG, one line for each run."""
+    place, label = _AXES[axis]
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(5.6, 4.0))
+        for run, points in curves.items():
+            curve = np.array(points)
+            width = min(_SMOOTH, len(curve))
+            mean = np.convolve(curve[:, 3], np.ones(width) / width, "valid")
+            axes.plot(curve[width - 1 :, place], mean, label=run, linewidth=1.5)
+        axes.set(title=title, xlabel=label, ylabel=f"test accuracy, mean of {_SMOOTH} evaluations")
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.legend(frameon=False, fontsize=8)
+        paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(paths[0], bbox_inches="tight", metadata={"Date": None, "Title": title})
+        figure.savefig(paths[1], dpi=130, bbox_inches="tight", metadata={"Software": None})
+        plt.close(figure)
+    return paths

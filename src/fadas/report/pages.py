@@ -1,0 +1,85 @@
+"""A page as a list of blocks, written as Markdown and as HTML."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Literal
+
+from fadas.report.html import CSS
+
+Curves = dict[str, list[list[float]]]  # by name: [step, client updates, virtual time, accuracy]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a page. A figure's text is its name; its head holds title and axis."""
+
+    kind: Literal["title", "heading", "text", "table", "figure"]
+    text: str = ""
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    curves: Curves = field(default_factory=Curves)
+
+
+def markdown(page: Sequence[Block], figures: str) -> str:
+    parts: list[str] = []
+    for block in page:
+        match block.kind:
+            case "title":
+                parts.append(f"# {block.text}")
+            case "heading":
+                parts.append(f"## {block.text}")
+            case "text":
+                parts.append(block.text)
+            case "figure":
+                parts.append(f"![{block.head[0]}]({figures}/{block.text}.png)")
+            case "table":
+                lines = [block.head, tuple("---" for _ in block.head), *block.rows]
+                parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def html(page: Sequence[Block], figures: str) -> str:
+    parts: list[str] = []
+    for block in page:
+        match block.kind:
+            case "title":
+                parts.append(f"<h1>{escape(block.text)}</h1>")
+            case "heading":
+                parts.append(f"<h2>{escape(block.text)}</h2>")
+            case "text":
+                parts.append(f"<p>{_inline(block.text)}</p>")
+            case "figure":
+                parts.append(f'<figure><img src="{figures}/{block.text}.svg" alt="{escape(block.head[0])}"></figure>')
+            case "table":
+                head = "".join(f"<th>{escape(cell)}</th>" for cell in block.head)
+                rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in block.rows)
+                parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
+    title = next((block.text for block in page if block.kind == "title"), "fadas")
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>fadas: {escape(title)}</title><style>{CSS}{_COLOURS}</style></head><body>
+{chr(10).join(parts)}
+</body></html>
+"""
+
+
+_COLOURS = """td.agrees, td.better { background: #eef6ee; }
+td.worse { background: #fbeeee; }
+td.missing { color: #98a2ae; }
+img { max-width: 100%; }
+table { display: block; overflow-x: auto; }
+"""
+_CLASSES = {"=": "agrees", "▲": "better", "▼": "worse", "·": "missing"}
+
+
+def _cell(text: str) -> str:
+    """The mark at a cell's end is also its colour: agreement shows at a glance."""
+    colour = _CLASSES.get(text[-1:], "")
+    return f"<td{f' class={colour}' if colour else ''}>{escape(text)}</td>"
+
+
+def _inline(text: str) -> str:
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)

@@ -1,0 +1,80 @@
+"""The live view: runs read from their folders while somebody else writes them."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from fadas.build import ConfigError
+from fadas.live import Follower, view, watch
+from fadas.runs import Writer, summarise
+from test_runs import line
+
+TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
+
+
+def shown(*followers):
+    console = Console(width=200, record=True, file=io.StringIO())
+    for follower in followers:
+        follower.read()
+    console.print(view(list(followers)))
+    return console.export_text()
+
+
+def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
+    writer = Writer(tmp_path / "fadas-0", TABLES)
+    follower = Follower(tmp_path / "fadas-0")
+    assert "waiting for the first step" in shown(follower)
+    writer.append({**line(1, 0.25, (0, 7)), "refused": {"not finite": 2}})
+    text = shown(follower)
+    assert "25.0%" in text
+    assert "not finite 2" in text
+    assert follower.progress == 0.25
+    with (tmp_path / "fadas-0" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line(2, 0.5))[:20])
+    assert shown(follower) == text
+    with (tmp_path / "fadas-0" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line(2, 0.5))[20:] + "\n")
+    assert "50.0%" in shown(follower)
+    assert follower.progress == 0.5
+
+
+def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
+    writer = Writer(tmp_path / "fadas-0", TABLES)
+    follower = Follower(tmp_path / "fadas-0")
+    writer.append(line(1, 0.25))
+    length = writer.mark()[0]
+    writer.append(line(2, 0.5))
+    assert "50.0%" in shown(follower)
+    writer.close()
+    again = Writer(tmp_path / "fadas-0", TABLES, kept=length)
+    assert "25.0%" in shown(follower)
+    assert sum(map(len, follower.jobs.values())) == len(line(1, 0.25)["jobs"])
+    again.close()
+
+
+def test_watching_ends_when_all_runs_are_finished(tmp_path):
+    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer.append(line(1, 0.25))
+    command = [sys.executable, "-m", "fadas.cli", "watch", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(5)
+        writer.append(line(2, 0.75))
+        writer.finish(summarise([line(1, 0.25), line(2, 0.75)]))
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "75.0%" in out
+    assert "finished" in out
+
+
+def test_what_cannot_be_shown_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="no run in"):
+        watch(tmp_path, once=True)
+    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer.append({"nonsense": 1})
+    with pytest.raises(ConfigError, match="damaged"):
+        watch(tmp_path, once=True)
