@@ -120,13 +120,14 @@ def execute(
 
     def save() -> int:
         tensors, values = take(simulation)
-        checkpoint.write(folder, values["version"], tensors, {**values, "metrics": writer.mark()})
+        behind.write(folder, values["version"], tensors, {**values, "metrics": writer.mark()})
         return values["version"]
 
     threads = torch.get_num_threads()
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
     torch.set_num_threads(config.threads or (1 if small else threads))
     every = config.run.checkpoint_every
+    behind = checkpoint.Behind()
     try:
         with _interruptible(simulation):
             for record in simulation:
@@ -139,6 +140,7 @@ def execute(
                     save()
             if not simulation.complete:
                 step = save()
+                behind.wait()
                 raise Interrupted(f"interrupted after step {step}; the same command with --resume continues {folder}")
             _save_model(simulation, folder)
             summary = {
@@ -154,6 +156,7 @@ def execute(
                     "python": platform.python_version(),
                 },
             }
+            behind.wait()
             writer.finish(summary)
     except OSError as error:
         if error.errno not in _FULL:
@@ -168,6 +171,7 @@ def execute(
         raise ConfigError(f"{folder}: failed after step {len(lines)}: {type(error).__name__}: {text}") from error
     finally:
         torch.set_num_threads(threads)
+        behind.close()
         with suppress(OSError):
             writer.close()
     return summary

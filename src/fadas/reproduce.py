@@ -104,13 +104,14 @@ def _result(cell: Cell, run: runs.Run, device: str) -> Result:
 
 
 def _commit() -> str:
-    """The commit this code is of; $FADAS_COMMIT where there is no repository to ask."""
-    here = Path(__file__).parent
+    """The commit this code is of: $FADAS_COMMIT, for copies of the tree, or what git says."""
+    if told := os.environ.get("FADAS_COMMIT"):
+        return told
+    ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        ask = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("FADAS_COMMIT", "unknown")
+        return "unknown"
 
 
 def _json(value: dict[str, Any]) -> str:

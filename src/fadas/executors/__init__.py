@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -36,17 +37,17 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
-def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu") -> Executor:
+def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:
     """The one that suits task and device: cuda on a GPU; batched for small networks; else a process per core.
 
     It chooses by the task, never by the clock, so the same run gives the same numbers again: processes train with one
-    thread each, as a machine with a single core does in-process.
+    thread each, as a machine with a single core does in-process. `compile` is for GPUs: it pays when a run is long.
     """
     if torch.device(device).type == "cuda":
-        try:
-            return Cuda(task, local, seed, device)
-        except RuntimeError:  # a module whose steps cannot be captured, e.g. because the host looks at a value
-            return Inline(task, local, seed, device, "bf16")
+        for compiled in sorted({compile, False}, reverse=True):
+            with suppress(RuntimeError):  # a module that cannot be compiled or captured: the host looks at a value, say
+                return Cuda(task, local, seed, device, compile=compiled)
+        return Inline(task, local, seed, device, "bf16")
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
     if is_small(task, local) and BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:

@@ -5,11 +5,12 @@ idle. Captured once and replayed, they do not; and several clients at a time, ea
 Each stream is fed by a thread of its own that stays a few steps ahead: a full queue would hold up all the others.
 """
 
+import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
@@ -54,17 +55,22 @@ class Cuda:
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
         self._autocast = use(precision, device)
         self.forward = _compiled(_forward) if compile else _forward  # once for the modules of all lanes
+        with _uncollected():
+            self._prepare(task, local, streams, compile)
+        self._threads = ThreadPoolExecutor(streams)
+        self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
+
+    def _prepare(self, task: Task, local: LocalSGD, streams: int, compile: bool) -> None:
+        """Capture the local steps, for full batches once per lane."""
         short = {size % local.batch_size for size in task.sizes} - {0}
         # Short batches are rare: a few benches with a graph for each of their sizes serve all lanes in turn.
         self._benches = [Bench(self, sorted(short), _forward) for _ in range(min(2, streams))]
         self._lanes = SimpleQueue[Lane]()
         for _ in range(streams):
             self._lanes.put(Lane(self, Bench(self, [local.batch_size], self.forward)))
-        self._threads = ThreadPoolExecutor(streams)
-        self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
-        self.evaluation = FlatModule(self.task.module(seed), device)
+        self.evaluation = FlatModule(self.task.module(self.seed), self.device)
         self._evaluated = _compiled(self.evaluation.module) if compile else self.evaluation.module
-        self._evaluation_stream = torch.cuda.Stream(device)
+        self._evaluation_stream = torch.cuda.Stream(self.device)
         if compile:
             self.evaluate(self.evaluation.read())  # the compiler's time is part of the set-up, not of the first round
 
@@ -108,6 +114,9 @@ class Cuda:
         self._threads.shutdown(cancel_futures=True)
         self._jobs.clear()
         torch.cuda.synchronize()
+        self._benches.clear()  # graphs and their memory go now, not when Python next looks for cycles
+        while not self._lanes.empty():
+            self._lanes.get()
 
 
 @dataclass(frozen=True)
@@ -228,6 +237,19 @@ class Lane:
             other.free = _record(self.stream)
         finally:
             other.lock.release()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage is collected within: to destroy another executor's graphs during a capture would spoil it."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _forward(module: nn.Module, *inputs: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ def blocks(results: Path) -> Iterator[Block]:
         yield Block("text", f"The paper's `{artefact.source}`. To run it: `fadas reproduce {name}`.")
         yield from _figure(artefact, results) if artefact.kind == "figure" else _table(artefact, results)
         if name in remarks:
-            yield Block("text", remarks[name])
+            yield Block("text", remarks[name].strip())
 
 
 def _remarks(path: Path) -> dict[str, str]:
