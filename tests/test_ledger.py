@@ -70,6 +70,18 @@ def test_a_dropped_job_of_a_round_is_replaced_so_the_round_can_end():
     assert ledger.arrive(second)[1] is not None
 
 
+def test_a_round_with_more_slots_than_clients_ends_because_they_train_again():
+    ledger = Ledger(Schedule(3, 3, "round"), 0, open=True)
+    ledger.start()
+    (first,), (second,) = ledger.join(0), ledger.join(1)
+    ((third,), step) = ledger.arrive(first)
+    assert (third.client, third.version, step) == (0, 0, None)
+    assert ledger.arrive(second) == ([], None), "the round has its three jobs"
+    jobs, step = ledger.arrive(third)
+    assert step == Step(0, (first, second, third))
+    assert [job.version for job in jobs] == [1, 1]
+
+
 def test_a_job_ends_once():
     ledger = Ledger(Schedule(2, 5), clients=4)
     job, _ = ledger.start()

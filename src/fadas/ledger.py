@@ -102,8 +102,7 @@ class Ledger:
             self._gone.discard(client)
             return []
         self._idle.append(client)
-        vacant, self._vacant = self._vacant, 0
-        return self._dispatch(vacant)
+        return self._fill()
 
     def leave(self, client: int) -> None:
         """A client is gone: it gets no more jobs. One that it has goes on until it is reported or dropped."""
@@ -135,8 +134,9 @@ class Ledger:
             self.buffer.clear()
         if refill == "update":
             jobs = self._dispatch(1)
-        elif refill == "round" and step:
-            jobs = self._dispatch(self.schedule.buffer)
+        elif refill == "round":
+            self._vacant += self.schedule.buffer if step else 0
+            jobs = self._fill()  # in mid-round too: with too few clients for it, those that have reported train again
         return jobs, step
 
     def drop(self, job: Job) -> list[Job]:
@@ -157,6 +157,10 @@ class Ledger:
         filled = min(count, len(self._idle))
         self._vacant += count - filled
         return [self._next_job() for _ in range(filled)]
+
+    def _fill(self) -> list[Job]:
+        vacant, self._vacant = self._vacant, 0
+        return self._dispatch(vacant)
 
     def _next_job(self) -> Job:
         """A uniformly chosen idle client, in O(1). The draw is a function of the job's id: there is no RNG state."""
