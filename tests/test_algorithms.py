@@ -127,6 +127,15 @@ def test_buffers_are_averaged_and_never_pass_through_the_optimizer():
         assert make().apply(ServerState(0, model), step, ups, 2).model.buffers.tolist() == [4.0]
 
 
+def test_the_mean_of_equal_buffers_is_what_they_are():
+    """Frozen weights, in a deployment: they must not creep away by rounding."""
+    frozen = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    for many in (3, 7, 8, 10):
+        ups = [Update(Job(k, k, 0), torch.ones(1), frozen, torch.zeros(1), 1) for k in range(many)]
+        after = FADAS().apply(ServerState(0, Model(torch.zeros(1), frozen)), Step(0, tuple(u.job for u in ups)), ups, 9)
+        assert torch.equal(after.model.buffers, frozen)
+
+
 def test_presets_schedules():
     for make in (FADAS, FADAS_DA, FedBuff, CA2FL):
         assert make().schedule(25, 5) == Schedule(25, 5, "arrival")

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
+
+import torch
 
 from fadas.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, weighted_sum
 from fadas.ledger import Refill, Schedule, Step
@@ -36,7 +39,10 @@ class Algorithm:
         eta = self.step_size(step.delays)  # lines 11 to 15
         x, moments = self.optimizer.apply(x, delta, state.slots, eta)  # lines 10 and 16
         # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
-        buffers = weighted_sum([u.buffers for u in updates], [1.0] * len(updates)).div_(len(updates))
+        given = [u.buffers for u in updates]
+        buffers = weighted_sum(given, [1.0] * len(given)).div_(len(given))
+        # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
+        buffers.clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
         return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
 
 
