@@ -28,6 +28,7 @@ class Layout:
         self._params = {name: (v.shape, v.dtype) for name, v in floats.items() if rule(name)}
         self._buffers = {name: (v.shape, v.dtype) for name, v in floats.items() if not rule(name)}
         self._fixed = {name: v for name, v in values.items() if name not in floats}
+        self._wide = {name: floats[name] for name, (_, dtype) in self._buffers.items() if dtype.itemsize > 4}
         if not self._params:
             raise ValueError("no array is trainable: see the strategy's `trainable` rule")
         self.initial = self.read(arrays)
@@ -39,13 +40,18 @@ class Layout:
         if missing:
             raise ValueError(f"the array {missing[0]!r} is missing")
         params = _vector(values, self._params)
-        if base is not None and not all(name in values for name in self._buffers):
-            return Model(params, base.buffers)
-        return Model(params, _vector(values, self._buffers))
+        if base is None:
+            return Model(params, _vector(values, self._buffers))
+        if not any(name in values for name in self._buffers):
+            return Model(params, base.buffers)  # not copied: the frozen part of a model may be large
+        return Model(params, _vector({**_named(base.buffers, self._buffers), **values}, self._buffers))
 
     def write(self, model: Model) -> ArrayRecord:
         """A model as the record that clients know."""
         values = {**self._fixed, **_named(model.params, self._params), **_named(model.buffers, self._buffers)}
+        for name, v in self._wide.items():  # 64 bits pass through 32: what was not changed is given back as it came
+            if np.array_equal(values[name], v.astype(np.float32), equal_nan=True):
+                values[name] = v
         return ArrayRecord({name: Array(values[name]) for name in self._names})
 
 
