@@ -2,6 +2,8 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run side by side, and the models are tiny
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test looks for a model on a hub
+# nor tells anybody that it ran: Flower reads this when it is imported
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_UPDATE_CHECK": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 import subprocess
 import sys

@@ -26,10 +26,11 @@ class AsyncStrategy(Strategy):
     """`AsyncStrategy(fadas.FADAS(), Schedule(8, 4)).start(grid, arrays, num_rounds=100)`: one round is one server step.
 
     Clients answer a train message with their trained `arrays` and metrics, as for Flower's FedAvg; or, with
-    `reply="delta"`, with the difference from what they were sent. They may leave out arrays that `trainable(name)`
-    excludes. `deadline` is the seconds that a node may take for a job, `patience` how long to wait when there is no
-    node at all. With `folder`, everything is kept there: metrics as the simulator writes them (`fadas report` draws
-    them), and a checkpoint after every update, from which a new start with the same folder goes on.
+    `reply="delta"`, with the trained arrays' difference from what they were sent. They may leave out arrays that
+    `trainable(name)` excludes; those that they send are averaged over the step. `deadline` is the seconds that a node
+    may take for a job, `patience` how long to wait when there is no node at all. With `folder`, everything is kept
+    there: metrics as the simulator writes them (`fadas report` draws them), and a checkpoint after every update, from
+    which a new start with the same folder goes on.
     """
 
     def __init__(
