@@ -16,9 +16,10 @@ from fadas.flower.journal import Journal
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Update
 from fadas.records import JobRecord, Record
-from fadas.server import Received, Server
+from fadas.server import Server
 
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's word for it
+_REMEMBERED = 100_000  # messages that have ended, so that what is said of a late reply is true
 
 
 class Federation:
@@ -39,12 +40,15 @@ class Federation:
         self.nodes: list[int] = []  # a client's number is its node's place here
         self.present: set[int] = set()  # clients whose nodes are connected
         self.under_way: dict[str, tuple[Job, float]] = {}  # by message id: a job, and when it was sent
+        self.ended: dict[str, str] = {}  # by message id: why another reply will be refused
         self.sent: dict[int, float] = {}  # by job id, until its step is recorded
         self.ends: dict[int, float] = {}
         self.losses: list[float] = []
         self.updates = self.dropped = self.expired = self.failures = 0
+        self.streak = 0  # the first job that was not yet given out when the failures in a row began
         self.result = Result(arrays=initial)
-        self.begin = time.monotonic()
+        self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
+        self.told = float("-inf")  # when it was last said that none is
         self.journal = Journal(strategy.folder, strategy.name, strategy) if strategy.folder else None
         fresh = [] if self.journal and self.journal.restore(self) else self.server.start()
         self._send(fresh)
@@ -56,18 +60,13 @@ class Federation:
         server = self.server
         if self.evaluate and not server.state.version:
             self._evaluated(0, self.evaluate(0, self.layout.write(server.model)))
-        last = alone = time.monotonic()
+        last = time.monotonic()
         heard = float("-inf")
         while server.state.version < steps:
             if time.monotonic() - heard > 1.0:
                 self._meet()
                 heard = time.monotonic()
-            if self.present or self.under_way:
-                alone = time.monotonic()
-            elif time.monotonic() - alone > self.strategy.patience:
-                raise RuntimeError(f"no node was connected for {self.strategy.patience:.0f} s: giving up")
-            elif int(time.monotonic() - alone) % 10 == 5:
-                log(WARNING, "waiting for nodes to connect")
+            self._wait()
             done = server.state.version
             replies = list(self.grid.pull_messages(list(self.under_way))) if self.under_way else []
             for reply in replies:
@@ -97,40 +96,66 @@ class Federation:
             log(INFO, "node %s joins as client %d", self.nodes[client], client)
             self._send(self.server.join(client))
         for client in sorted(self.present - connected):
+            self._lose(client)
+
+    def _lose(self, client: int) -> None:
+        """A node cannot be reached: it gets no work until it is met again, but may still answer."""
+        if client in self.present:
             log(WARNING, "node %s (client %d) is gone", self.nodes[client], client)
             self.present.discard(client)
             self.server.ledger.leave(client)
 
+    def _wait(self) -> None:
+        """Nobody is there: said at once and every ten seconds, and borne for `patience` seconds."""
+        now, patience = time.monotonic(), self.strategy.patience
+        if self.present or self.under_way:
+            self.accompanied, self.told = now, float("-inf")
+        elif now - self.accompanied > patience:
+            raise RuntimeError(f"no node was connected for {patience:.0f} s: giving up")
+        elif now - self.told >= 10:
+            log(WARNING, "no node is connected: waiting (%.0f of %.0f s)", now - self.accompanied, patience)
+            self.told = now
+
     def _send(self, jobs: list[Job]) -> None:
-        messages: list[Message] = []
         for job in jobs:
             config = ConfigRecord(dict(self.train_config))
             config["server-round"] = job.version + 1
             config["fadas-job"], config["fadas-client"], config["fadas-seed"] = job.id, job.client, self.strategy.seed
             content = RecordDict({"arrays": self.layout.write(self.server.base[job.id]), "config": config})
             node, ttl, group = self.nodes[job.client], self.strategy.deadline, str(job.version + 1)
-            messages.append(Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=group))
-        ids = list(self.grid.push_messages(messages)) if messages else []
-        for id, job in zip(ids, jobs, strict=True):
-            self.under_way[id] = (job, time.monotonic())
-            self.sent[job.id] = self.now()
+            message = Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=group)
+            # one by one: for a message that it does not take, a grid returns no id or an empty one
+            ids = [id for id in self.grid.push_messages([message]) if id]
+            if ids:
+                self.under_way[ids[0]] = (job, time.monotonic())
+                self.sent[job.id] = self.now()
+            else:
+                self._lose(job.client)
+                self._drop(job, "not sent")
 
     def _take(self, reply: Message) -> None:
-        job, _ = self.under_way.pop(reply.metadata.reply_to_message_id, (None, 0.0))
-        if job is None:
-            self.server.refused["unknown job"] += 1
+        id = reply.metadata.reply_to_message_id
+        if id not in self.under_way:
+            reason = self.ended.get(id, "unknown job")
+            log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
+            self.server.refused[reason] += 1
             return
+        job = self._end(id, "already reported")
         if reply.has_error():
             code = reply.error.code
+            if code == ErrorCode.NODE_UNAVAILABLE:
+                self._lose(job.client)
             self._drop(job, "expired" if code in _EXPIRED else f"error {code}", reply.error.reason or "")
             return
         try:
-            received, loss = self._receive(job, reply.content)
-        except (ValueError, TypeError, KeyError) as error:
-            self._drop(job, "malformed", str(error))
+            update, loss = self._read(job, reply.content)
+        except Exception as error:  # nothing that a client sends may end the run
+            self._drop(job, "malformed", f"{type(error).__name__} {error}")
             return
+        received = self.server.receive(update)
         if received.refused:
             log(WARNING, "the update of %s is refused: %s", job, received.refused)
+            self.sent.pop(job.id)
             self._failed()
         else:
             self.failures = 0
@@ -143,8 +168,8 @@ class Federation:
         if self.journal:
             self.journal.checkpoint(self)
 
-    def _receive(self, job: Job, content: RecordDict) -> tuple[Received, float]:
-        """A reply's content as an update, handed to the server core."""
+    def _read(self, job: Job, content: RecordDict) -> tuple[Update, float]:
+        """A reply's content as an update, and the client's loss."""
         base = self.server.base[job.id]
         (arrays,) = content.array_records.values()
         model = self.layout.read(arrays, base)
@@ -154,8 +179,7 @@ class Federation:
             metrics |= {name: float(v) for name, v in record.items() if isinstance(v, int | float)}
         examples = int(metrics.get("num-examples", 1))
         loss = metrics.get("train_loss", metrics.get("train-loss", metrics.get("loss", float("nan"))))
-        update = Update(job, delta, model.buffers, base.params, examples, {"loss": loss})
-        return self.server.receive(update), loss
+        return Update(job, delta, model.buffers, base.params, examples, {"loss": loss}), loss
 
     def _drop(self, job: Job, reason: str, text: str = "") -> None:
         """A job ended without an update: counted, logged, its slot refilled."""
@@ -169,9 +193,12 @@ class Federation:
         self._send(self.server.drop(job, reason))
 
     def _failed(self) -> None:
+        """Give up after many failures in a row; but not while a slower node has been at work since before them."""
+        if not self.failures:
+            self.streak = self.server.ledger.next_id
         self.failures += 1
         patience = self.strategy.schedule.patience
-        if self.failures > patience:
+        if self.failures > patience and all(job.id >= self.streak for job, _ in self.under_way.values()):
             raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
 
     def _expire(self) -> None:
@@ -179,8 +206,15 @@ class Federation:
         late = time.monotonic() - self.strategy.deadline
         for id, (job, sent) in list(self.under_way.items()):
             if sent < late:
-                del self.under_way[id]
+                self._end(id, "expired")
                 self._drop(job, "expired", f"after {self.strategy.deadline:.0f} s")
+
+    def _end(self, id: str, reason: str) -> Job:
+        """A message is no longer under way."""
+        self.ended[id] = reason
+        if len(self.ended) > _REMEMBERED:
+            del self.ended[next(iter(self.ended))]
+        return self.under_way.pop(id)[0]
 
     def _record(self, step: Step) -> None:
         done = step.index + 1

@@ -1,0 +1,360 @@
+"""The strategy against a grid whose nodes fail, vanish, come late, stay silent or repeat themselves on cue."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import INFO
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+import fadas
+from fadas.flower import AsyncStrategy
+from fadas.ledger import Schedule
+
+INITIAL = np.array([1.0, -2.0], np.float32)
+ONE, TWO, THREE = 11, 12, 13  # nodes; as clients they are 0, 1 and 2
+AMOUNT = {ONE: 0.5, TWO: 0.25, THREE: 0.125}  # what each adds to every weight: sums of these are exact
+
+
+class Clock:
+    """Takes the place of `time` in the strategy: only sleeping makes it pass."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def trained(message):
+    """What an ordinary client answers."""
+    weights = message.content["arrays"]["w"].numpy() + AMOUNT[message.metadata.dst_node_id]
+    content = {"arrays": ArrayRecord({"w": Array(weights)}), "metrics": MetricRecord({"num-examples": 5})}
+    return [Message(RecordDict(content), reply_to=message)]
+
+
+def error(code, reason=""):
+    return lambda message: [Message(Error(code, reason), reply_to=message)]
+
+
+def silence(message):
+    return []
+
+
+def content(**records):
+    return lambda message: [Message(RecordDict(records), reply_to=message)]
+
+
+@dataclass
+class Node:
+    """Connected during `spans`. Without a connection it answers nothing; `farewell` is then what the grid says."""
+
+    answer: Callable[[Message], list[Message]] = trained
+    latency: float = 1.0
+    spans: tuple[tuple[float, float], ...] = ((0.0, float("inf")),)
+    farewell: Callable[[Message], list[Message]] = silence
+
+    def connected(self, now):
+        return any(begin <= now < end for begin, end in self.spans)
+
+
+class Nodes(Grid):
+    """Nodes in this process. It delivers whatever comes due, asked for or not: that is where duplicates come from."""
+
+    def __init__(self, clock, nodes, untaken=()):
+        self.clock, self.nodes, self.untaken = clock, nodes, untaken
+        self.pushed = []  # (time, node) of every message that was taken
+        self.mail = []  # (when it is due, reply)
+        self.heard = []  # the node of every reply that was delivered
+        self.most = 0  # messages under way at once
+
+    def set_run(self, run): ...
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
+        raise NotImplementedError
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError("this would wait")
+
+    def get_node_ids(self):
+        return [id for id, node in self.nodes.items() if node.connected(self.clock.now)]
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            now, id = self.clock.now, message.metadata.dst_node_id
+            node = self.nodes[id]
+            if not node.connected(now):
+                ids += self.untaken
+                continue
+            self.pushed.append((now, id))
+            ids.append(f"message {len(self.pushed)}")
+            message.metadata.__dict__["_message_id"] = ids[-1]
+            due = now + node.latency
+            stays = all(node.connected(t) for t in np.arange(now, due, 0.1))
+            replies = node.answer(message) if stays else node.farewell(message)
+            self.mail += [(due + getattr(reply, "delay", 0.0), reply) for reply in replies]
+        return ids
+
+    def pull_messages(self, message_ids):
+        self.most = max(self.most, len(list(message_ids)))
+        due = [reply for when, reply in self.mail if when <= self.clock.now]
+        self.mail = [(when, reply) for when, reply in self.mail if when > self.clock.now]
+        self.heard += [reply.metadata.src_node_id for reply in due]
+        return due
+
+    def times(self, id):
+        return [time for time, node in self.pushed if node == id]
+
+
+@pytest.fixture
+def play(monkeypatch, tmp_path, caplog):
+    """Run a strategy against nodes; afterwards, `last` is its last record and `log` what it said."""
+    caplog.set_level(INFO, "flwr")
+    for name in ("_run_id", "_task_id", "_node_id"):  # what Flower tells a process about itself
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+    def play(nodes, steps=12, concurrency=2, buffer=1, untaken=(), algorithm=None, timeout=3600, **options):
+        clock = Clock()
+        monkeypatch.setattr("fadas.flower.federation.time", clock)
+        algorithm = algorithm or fadas.FedBuff()
+        schedule = Schedule(concurrency, buffer, algorithm.refill)
+        strategy = AsyncStrategy(algorithm, schedule, **{"folder": tmp_path, "deadline": 30.0, **options})
+        play.grid, play.clock = Nodes(clock, nodes, untaken), clock
+        try:
+            result = strategy.start(play.grid, ArrayRecord({"w": Array(INITIAL)}), steps, timeout)
+        finally:
+            play.log = [record.getMessage() for record in caplog.records]
+        play.records = [json.loads(line) for line in (tmp_path / "fadas-0" / "metrics.jsonl").read_text().splitlines()]
+        play.last = play.records[-1]
+        check(play.records, result, steps, buffer)
+
+    return play
+
+
+def check(records, result, steps, buffer):
+    """The parameters are those of the recorded updates, each applied once."""
+    expected = INITIAL.copy()
+    ids = [job["id"] for record in records for job in record["jobs"]]
+    assert [record["step"] for record in records] == list(range(1, steps + 1))
+    assert len(set(ids)) == len(ids) == steps * buffer == records[-1]["updates"]
+    for record in records:
+        expected += np.float32(sum(AMOUNT[ONE + job["client"]] for job in record["jobs"]) / buffer)
+    assert result.arrays["w"].numpy().tolist() == expected.tolist()
+
+
+def said(log, *words):
+    return [line for line in log if all(word in line for word in words)]
+
+
+def test_a_reply_with_an_error_frees_the_slot(play):
+    play({ONE: Node(), TWO: Node(error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "disk full"))}, concurrency=1)
+    failed = play.grid.heard.count(TWO)
+    assert failed > 0
+    assert (play.last["dropped"], play.last["expired"], play.last["refused"]) == (failed, 0, {})
+    assert len(said(play.log, "ended without an update", "error 2", "disk full")) == failed
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE])
+def test_an_expired_message_frees_the_slot(play, code):
+    play({ONE: Node(), TWO: Node(error(code))}, concurrency=1)
+    failed = play.grid.heard.count(TWO)
+    assert failed > 0
+    assert (play.last["dropped"], play.last["expired"]) == (0, failed)
+    assert len(said(play.log, "ended without an update", "expired")) == failed
+
+
+def test_a_node_that_never_answers_keeps_its_slot_until_the_deadline_only(play):
+    play({ONE: Node(), TWO: Node(silence)}, concurrency=1, deadline=7.0)
+    waits = [end - begin for (begin, node), (end, _) in itertools.pairwise(play.grid.pushed) if node == TWO]
+    assert len(waits) > 0
+    assert all(7.0 < seconds < 7.5 for seconds in waits)
+    assert (play.last["dropped"], play.last["expired"]) == (0, len(waits))
+    assert len(said(play.log, "ended without an update", "expired after 7 s")) == len(waits)
+
+
+def test_a_node_that_vanishes_in_mid_job_is_dropped_when_flower_says_so(play):
+    gone = Node(latency=3.0, spans=((0.0, 2.0),), farewell=error(ErrorCode.NODE_UNAVAILABLE, "no heartbeat"))
+    play({ONE: Node(latency=9.0), TWO: gone, THREE: Node(latency=9.0)})
+    assert play.grid.times(TWO) == [0.0]
+    assert (play.last["dropped"], play.last["expired"]) == (1, 0)
+    assert len(said(play.log, "node 12 (client 1) is gone")) == 1
+    assert len(said(play.log, "client=1", "error 5", "no heartbeat")) == 1
+
+
+def test_a_node_that_vanishes_in_mid_job_without_a_word_is_given_up_at_the_deadline(play):
+    play({ONE: Node(), TWO: Node(latency=3.0, spans=((0.0, 2.0),))}, steps=40)
+    assert play.grid.times(TWO) == [0.0]
+    assert (play.last["dropped"], play.last["expired"]) == (0, 1)
+    assert len(said(play.log, "node 12 (client 1) is gone")) == 1
+
+
+def test_an_unreachable_node_gets_no_more_work_before_it_is_met_again(play):
+    """Flower has given up on it, but has not yet struck it off its list: for this moment it must not be chosen."""
+    unreachable = Node(error(ErrorCode.NODE_UNAVAILABLE), latency=0.1)
+    play({ONE: unreachable, TWO: Node(latency=0.1)}, concurrency=1, poll=0.1, steps=60)
+    looks = 1 + play.clock.now  # one per second
+    assert 1 < len(play.grid.times(ONE)) <= looks
+    assert play.last["dropped"] > 1
+
+
+def test_a_node_that_vanishes_while_idle_gets_no_more_work(play):
+    play({ONE: Node(), TWO: Node(spans=((0.0, 20.0),), farewell=trained), THREE: Node()}, concurrency=1, steps=60)
+    assert len(play.grid.times(TWO)) > 1
+    assert max(play.grid.times(TWO)) < 20.0
+    assert play.clock.now > 60.0
+    assert len(said(play.log, "node 12 (client 1) is gone")) == 1
+    assert play.last["dropped"] == play.last["expired"] == 0
+
+
+@pytest.mark.parametrize("untaken", [(), ("",)], ids=["as in memory", "as over HTTP"])
+def test_messages_that_the_grid_does_not_take_are_dropped_jobs(play, untaken):
+    """Two nodes leave between two looks at who is there: no id comes back for what is sent to them."""
+    short = Node(latency=0.2, spans=((0.0, 1.5), (20.0, float("inf"))), farewell=trained)
+    play({ONE: short, TWO: short, THREE: Node(latency=0.3)}, untaken=untaken, poll=0.1, steps=150)
+    assert play.last["dropped"] >= 2
+    assert len(said(play.log, "not sent")) == play.last["dropped"]
+    assert play.grid.most == 2
+    for id in (ONE, TWO):
+        assert not [t for t in play.grid.times(id) if 1.5 < t < 20.0]
+        assert [t for t in play.grid.times(id) if t > 20.0]
+
+
+def test_a_node_that_joins_late_gets_work_from_then_on(play):
+    play({ONE: Node(), TWO: Node(spans=((6.0, float("inf")),))}, steps=20)
+    assert 6.0 <= min(play.grid.times(TWO)) < 7.5
+    assert play.grid.most == 2
+    assert {job["client"] for record in play.records for job in record["jobs"]} == {0, 1}
+    assert len(said(play.log, "node 12 joins as client 1")) == 1
+
+
+def test_a_node_that_comes_back_is_the_client_it_was(play):
+    play({ONE: Node(), TWO: Node(spans=((0.0, 4.0), (10.0, float("inf"))))}, steps=30, deadline=5.0)
+    assert len(said(play.log, "node 12 joins as client 1")) == 2
+    assert [t for t in play.grid.times(TWO) if t > 10.0]
+
+
+@pytest.mark.parametrize("algorithm", [fadas.FedBuff(), fadas.FedAvg()], ids=["asynchronous", "in rounds"])
+def test_fewer_nodes_than_slots_are_enough(play, algorithm):
+    play({ONE: Node(), TWO: Node(latency=2.0)}, concurrency=5, buffer=4, algorithm=algorithm, steps=6)
+    assert play.grid.most == 2
+    assert play.last["dropped"] == play.last["expired"] == 0
+
+
+def test_a_round_ends_when_a_node_vanishes_while_all_others_are_busy(play):
+    gone = Node(latency=1.0, spans=((0.0, 0.5),), farewell=error(ErrorCode.NODE_UNAVAILABLE))
+    nodes = {ONE: Node(latency=5.0), TWO: gone, THREE: Node(latency=5.0)}
+    play(nodes, concurrency=3, buffer=3, algorithm=fadas.FedAvg(), steps=4, timeout=100)
+    assert play.last["dropped"] == 1
+
+
+def test_without_nodes_the_run_waits_and_says_so_and_gives_up(play):
+    with pytest.raises(RuntimeError, match="no node was connected for 45 s: giving up"):
+        play({}, patience=45.0)
+    assert 45.0 < play.clock.now < 46.0
+    waits = said(play.log, "no node is connected: waiting")
+    assert waits[0].endswith("(0 of 45 s)")
+    assert len(waits) == 5
+
+
+def test_the_patience_begins_anew_whenever_the_last_node_leaves(play):
+    node = Node(spans=((40.0, 50.5), (90.0, float("inf"))))
+    play({ONE: node}, patience=45.0, steps=20)
+    assert play.clock.now > 95.0
+    assert said(play.log, "no node is connected")
+
+
+def repeated(delay):
+    """The reply, and once more after a while."""
+
+    def answer(message):
+        (reply,) = trained(message)
+        (again,) = trained(message)
+        again.delay = delay
+        return [reply, again]
+
+    return answer
+
+
+@pytest.mark.parametrize("delay", [0.0, 2.5], ids=["together", "later"])
+def test_a_reply_that_comes_twice_is_applied_once(play, delay):
+    play({ONE: Node(repeated(delay)), TWO: Node(latency=1.5)}, steps=20)
+    repeats = play.last["refused"]["already reported"]
+    mine = sum(job["client"] == 0 for record in play.records for job in record["jobs"])
+    assert mine - 4 <= repeats <= mine
+    assert len(said(play.log, "a reply of node 11 is refused: already reported")) >= repeats
+    assert play.grid.most == 2
+
+
+def test_a_reply_to_a_job_that_was_given_up_is_not_applied(play):
+    play({ONE: Node(latency=9.0), TWO: Node()}, deadline=5.0, steps=40)
+    assert {job["client"] for record in play.records for job in record["jobs"]} == {1}
+    assert play.last["expired"] >= 6
+    assert play.last["refused"]["expired"] >= 5
+    assert said(play.log, "a reply of node 11 is refused: expired")
+
+
+def test_a_reply_to_what_was_never_asked_is_not_applied(play):
+    def unasked(message):
+        (reply,), (other,) = trained(message), trained(message)
+        other.metadata.__dict__["_reply_to_message_id"] = "another run's"
+        return [other, reply]
+
+    play({ONE: Node(unasked), TWO: Node()})
+    assert play.last["refused"]["unknown job"] > 0
+    assert said(play.log, "a reply of node 11 is refused: unknown job")
+
+
+WHOLE = ArrayRecord({"w": Array(INITIAL)})
+GARBAGE = Array(dtype="float32", shape=(2,), stype="numpy.ndarray", data=b"")
+MALFORMED = {
+    "no arrays": content(metrics=MetricRecord({"num-examples": 1})),
+    "another array": content(arrays=ArrayRecord({"v": Array(INITIAL)})),
+    "another shape": content(arrays=ArrayRecord({"w": Array(np.zeros(3, np.float32))})),
+    "two records": content(arrays=WHOLE, more=WHOLE),
+    "no bytes": content(arrays=ArrayRecord({"w": GARBAGE})),
+    "infinitely many examples": content(arrays=WHOLE, metrics=MetricRecord({"num-examples": float("inf")})),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_reply_frees_the_slot(play, name):
+    play({ONE: Node(), TWO: Node(MALFORMED[name])}, concurrency=1)
+    failed = play.grid.heard.count(TWO)
+    assert failed > 0
+    assert play.last["dropped"] == len(said(play.log, "ended without an update", "malformed")) == failed
+
+
+def test_an_update_that_is_refused_frees_the_slot(play):
+    nan = content(arrays=ArrayRecord({"w": Array(INITIAL * np.nan)}))
+    play({ONE: Node(), TWO: Node(nan)}, concurrency=1)
+    failed = play.grid.heard.count(TWO)
+    assert failed > 0
+    assert play.last["refused"] == {"not finite": failed}
+    assert len(said(play.log, "is refused: not finite")) == failed
+
+
+def test_a_node_that_fails_at_once_does_not_end_a_run_whose_other_nodes_are_slow(play):
+    play({ONE: Node(latency=300.0), TWO: Node(error(ErrorCode.UNKNOWN), latency=0.1)}, steps=3, deadline=600.0)
+    assert play.last["dropped"] > Schedule(2, 1).patience
+
+
+def test_a_run_whose_nodes_all_fail_is_given_up(play):
+    with pytest.raises(RuntimeError, match="none of the last 140 jobs gave an update"):
+        play({ONE: Node(error(ErrorCode.UNKNOWN)), TWO: Node(error(ErrorCode.UNKNOWN))})
