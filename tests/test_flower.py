@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -168,12 +169,14 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
     assert report.returncode == 0, report.stderr
     assert "fadas" in report.stdout
 
-    # The same number of updates in the simulator.
+    # The same number of updates in the simulator. Who arrives when is chance in both: so several times.
     task, algorithm = TASKS["digits"](clients=8, seed=1), fadas.FADAS(eta=0.01)
-    p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=40, seed=1)
-    simulated = [r.metrics["accuracy"] for r in simulate(p, task, algorithm, LOCAL, executor="inline")]
-    deployed = [r["metrics"]["accuracy"] for r in records]
-    assert sum(deployed[-5:]) / 5 > sum(simulated[-5:]) / 5 - 0.1
+    simulated = []
+    for seed in range(6):
+        p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=40, seed=seed)
+        accuracies = [r.metrics["accuracy"] for r in simulate(p, task, algorithm, LOCAL, executor="inline")]
+        simulated.append(fmean(accuracies[-10:]))
+    assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > min(simulated) - 0.05
 
     # The arrivals of the real run, replayed: the same arithmetic, so the same bits.
     threads = torch.get_num_threads()

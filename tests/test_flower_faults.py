@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fadas
+from fadas.build import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.ledger import Schedule
 
@@ -358,3 +359,30 @@ def test_a_node_that_fails_at_once_does_not_end_a_run_whose_other_nodes_are_slow
 def test_a_run_whose_nodes_all_fail_is_given_up(play):
     with pytest.raises(RuntimeError, match="none of the last 140 jobs gave an update"):
         play({ONE: Node(error(ErrorCode.UNKNOWN)), TWO: Node(error(ErrorCode.UNKNOWN))})
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(play, tmp_path, damaged):
+    count = itertools.count()
+
+    def mortal(message):
+        if next(count) == 11:
+            raise KeyboardInterrupt  # the server dies: its nodes live in its process here
+        return trained(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal), TWO: Node(mortal)}, steps=12, buffer=2)
+    folder = tmp_path / "fadas-0"
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert before.count(b"\n") > 2
+    if damaged:
+        newest = max(folder.glob("checkpoint-*.ckpt"))
+        newest.write_bytes(newest.read_bytes()[:-1])
+    play({ONE: Node(), TWO: Node()}, steps=20, buffer=2)  # which checks that each recorded update is applied once
+    after = (folder / "metrics.jsonl").read_bytes()
+    assert after.startswith(before) or damaged
+    assert bool(said(play.log, newest.name, "cannot be used")) if damaged else not said(play.log, "cannot be used")
+    assert "steps = 20" in (folder / "config.toml").read_text()
+    with pytest.raises(ConfigError, match="holds a finished run"):
+        play({ONE: Node()}, steps=30)
+    assert (folder / "metrics.jsonl").read_bytes() == after

@@ -32,8 +32,10 @@ class Federation:
         initial: ArrayRecord,
         train_config: ConfigRecord,
         evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        steps: int,
     ) -> None:
         self.strategy, self.grid, self.evaluate, self.train_config = strategy, grid, evaluate, train_config
+        self.steps = steps
         self.layout = Layout(initial, strategy.trainable)
         ledger = Ledger(strategy.schedule, 0, strategy.seed, open=True)
         self.server = Server(strategy.algorithm, ledger, self.layout.initial, strategy.checks)
@@ -49,15 +51,15 @@ class Federation:
         self.result = Result(arrays=initial)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
         self.told = float("-inf")  # when it was last said that none is
-        self.journal = Journal(strategy.folder, strategy.name, strategy) if strategy.folder else None
+        self.journal = Journal(strategy.folder, strategy.name, strategy, steps) if strategy.folder else None
         fresh = [] if self.journal and self.journal.restore(self) else self.server.start()
         self._send(fresh)
 
     def now(self) -> float:
         return time.monotonic() - self.begin
 
-    def play(self, steps: int, timeout: float) -> Result:
-        server = self.server
+    def play(self, timeout: float) -> Result:
+        server, steps = self.server, self.steps
         if self.evaluate and not server.state.version:
             self._evaluated(0, self.evaluate(0, self.layout.write(server.model)))
         last = time.monotonic()
@@ -164,9 +166,9 @@ class Federation:
             self.ends[job.id] = self.now()
             if received.step:
                 self._record(received.step)
-        self._send(received.jobs)
         if self.journal:
-            self.journal.checkpoint(self)
+            self.journal.checkpoint(self)  # before anything else can go wrong
+        self._send(received.jobs)
 
     def _read(self, job: Job, content: RecordDict) -> tuple[Update, float]:
         """A reply's content as an update, and the client's loss."""

@@ -1,20 +1,24 @@
 """What a deployment keeps on disk: the run folder that `fadas report` reads, and checkpoints to go on from."""
 
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 import torch
+from flwr.common.logger import log
 from safetensors.torch import save_file
 
 import fadas
 from fadas import checkpoint, runs
+from fadas.build import ConfigError
 from fadas.memory import pack, unpack
+from fadas.toml import dumps
 
 
 class Journal:
     """One run's folder. A checkpoint follows every update, so that no accepted one is ever lost or applied twice."""
 
-    def __init__(self, folder: Path, name: str, strategy: Any) -> None:
+    def __init__(self, folder: Path, name: str, strategy: Any, steps: int) -> None:
         self.folder, self.name, self.strategy = folder, name, strategy
         self._writer: runs.Writer | None = None
         self._lines: list[dict[str, Any]] = []
@@ -23,7 +27,7 @@ class Journal:
             "name": folder.name,
             "task": {"name": "flower"},
             "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
-            "run": {"seeds": [strategy.seed]},
+            "run": {"steps": steps, "seeds": [strategy.seed]},
             "algorithms": {name: {}},
         }
 
@@ -33,6 +37,8 @@ class Journal:
 
     def restore(self, federation: Any) -> bool:
         """Bring a federation to the newest good checkpoint. Work in flight is lost, and will be sent out again."""
+        if (self.run_folder / "summary.json").exists():
+            raise ConfigError(f"{self.run_folder} holds a finished run: choose another folder, or move it away")
         kept = None
         for path in checkpoint.found(self.run_folder):
             try:
@@ -40,10 +46,12 @@ class Journal:
                 kept = runs.kept(self.run_folder, values["metrics"])
                 self._restore(federation, tensors, values)
                 break
-            except (ValueError, KeyError, TypeError, OSError):
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                log(WARNING, "%s cannot be used: %s", path, error)
                 kept = None
         self._writer = runs.Writer(self.run_folder, self._tables, overwrite=kept is None, kept=kept)
         if kept is not None:
+            (self.run_folder / "config.toml").write_text(dumps(self._tables), encoding="utf-8")
             self._lines = runs.read_lines(self.run_folder / "metrics.jsonl")
         return kept is not None
 

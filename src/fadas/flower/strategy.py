@@ -83,8 +83,8 @@ class AsyncStrategy(Strategy):
     ) -> Result:
         """Train until `num_rounds` server steps are done, or `timeout` seconds without one have passed."""
         self.summary()
-        run = Federation(self, grid, initial_arrays, train_config or ConfigRecord(), evaluate_fn)
-        return run.play(num_rounds, timeout)
+        run = Federation(self, grid, initial_arrays, train_config or ConfigRecord(), evaluate_fn, num_rounds)
+        return run.play(timeout)
 
     # Flower's synchronous hooks: a round never waits, so there is nothing for them to do.
 
