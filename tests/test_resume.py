@@ -1,5 +1,7 @@
 """Stopped anywhere and continued elsewhere, a simulation ends with the same bits."""
 
+import threading
+
 import pytest
 import torch
 
@@ -170,3 +172,36 @@ def test_the_privacy_that_was_spent_is_remembered(tmp_path):
     snapshot.restore(second, *through_disk(first, tmp_path))
     assert records + [r.as_dict() for r in second] == expected
     assert expected[-1]["privacy"]["epsilon"] > expected[0]["privacy"]["epsilon"]
+
+
+def test_training_does_not_wait_for_a_checkpoint_but_the_next_one_does(tmp_path, monkeypatch):
+    gate, order = threading.Event(), []
+    whole = checkpoint.write
+
+    def slow(folder, step, tensors, values):
+        gate.wait(10)
+        order.append(step)
+        return whole(folder, step, tensors, values)
+
+    monkeypatch.setattr(checkpoint, "write", slow)
+    behind = checkpoint.Behind()
+    behind.write(tmp_path, 1, {"x": torch.ones(3)}, {})
+    assert order == []
+    gate.set()
+    behind.write(tmp_path, 2, {"x": torch.ones(3)}, {})
+    behind.wait()
+    assert order == [1, 2]
+    assert [path.name for path in checkpoint.found(tmp_path)] == [
+        "checkpoint-000000002.ckpt",
+        "checkpoint-000000001.ckpt",
+    ]
+    behind.close()
+
+
+def test_what_goes_wrong_with_a_checkpoint_is_raised_by_the_next_call(tmp_path):
+    behind = checkpoint.Behind()
+    behind.write(tmp_path / "nowhere", 1, {"x": torch.ones(3)}, {})
+    with pytest.raises(FileNotFoundError):
+        behind.wait()
+    behind.wait()  # once is enough
+    behind.close()
