@@ -29,6 +29,8 @@ def timeline(groups: dict[str, list[Run]]) -> Figure | None:
         axes.set(title=run.label, xlabel=run.clock, xlim=(0, until), ylim=(-0.5, len(order) - 0.5))
         axes.grid(False)
     panels[0, 0].set_ylabel("clients, slowest on top")
+    few = len(order) <= 20  # more names than that would overlap
+    panels[0, 0].set_yticks(list(order.values()) if few else [], labels=list(map(str, order)) if few else [])
     figure.tight_layout()
     return figure
 
