@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fadas import runs
-from fadas.build import ConfigError
+from fadas.build import ConfigError, Interrupted
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
 from fadas.report.artefacts import Artefact, Cell, Result
@@ -59,7 +59,10 @@ def run(
             task = tasks[key]
             timeline = make_plan(config, task)
             on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
-            execute(config, make_simulation(config, task, timeline), folder, on_record, resume=True, say=say)
+            try:
+                execute(config, make_simulation(config, task, timeline), folder, on_record, resume=True, say=say)
+            except Interrupted:
+                raise Interrupted(f"interrupted in {cell.name}; the same command goes on from there") from None
         result = _result(cell, runs.read(folder), config.device)
         path = cell.path(results)
         path.parent.mkdir(parents=True, exist_ok=True)
