@@ -187,6 +187,7 @@ def test_training_does_not_wait_for_a_checkpoint_but_the_next_one_does(tmp_path,
     behind = checkpoint.Behind()
     behind.write(tmp_path, 1, {"x": torch.ones(3)}, {})
     assert order == []
+    assert not behind.ready()
     gate.set()
     behind.write(tmp_path, 2, {"x": torch.ones(3)}, {})
     behind.wait()

@@ -8,6 +8,7 @@ which for a gigabyte of models takes seconds in which no other thread can run.
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -68,19 +69,33 @@ class Behind:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
-        self._last: Future[Path] | None = None
+        self._last: Future[float] | None = None
+        self._idle_until = 0.0
+
+    def ready(self) -> bool:
+        """Is it time for another? Large models, saved often, would keep the disk busy: it is, a tenth of the time."""
+        if self._last and not self._last.done():
+            return False
+        self.wait()
+        return time.monotonic() >= self._idle_until
 
     def write(self, folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         self.wait()
-        self._last = self._thread.submit(write, folder, step, tensors, values)
+        self._last = self._thread.submit(_timed, folder, step, tensors, values)
 
     def wait(self) -> None:
         last, self._last = self._last, None
         if last:
-            last.result()
+            self._idle_until = time.monotonic() + 9 * last.result()
 
     def close(self) -> None:
         self._thread.shutdown()
+
+
+def _timed(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> float:
+    begin = time.monotonic()
+    write(folder, step, tensors, values)
+    return time.monotonic() - begin
 
 
 def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[Any]:

@@ -127,7 +127,7 @@ def execute(
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
     torch.set_num_threads(config.threads or (1 if small else threads))
     every = config.run.checkpoint_every
-    behind = checkpoint.Behind()
+    behind, due = checkpoint.Behind(), False
     try:
         with _interruptible(simulation):
             for record in simulation:
@@ -136,8 +136,10 @@ def execute(
                 if sink:
                     sink(record)
                 on_record(record)
-                if every and record.step % every == 0 and not simulation.complete:
+                due = due or bool(every and record.step % every == 0)
+                if due and not simulation.complete and behind.ready():
                     save()
+                    due = False
             if not simulation.complete:
                 step = save()
                 behind.wait()
