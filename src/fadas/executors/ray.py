@@ -26,14 +26,13 @@ _RETRIES = 3  # of a job that takes its worker down
 class Trainer:
     """What runs in a Ray worker. Loads the task once."""
 
-    def __init__(self, path: list[str], task: bytes, local: LocalSGD, seed: int, device: str) -> None:
+    def __init__(self, path: list[str], task: list[Any], local: LocalSGD, seed: int, device: str) -> None:
         import ray
-        from ray import cloudpickle
 
         sys.path += [entry for entry in path if entry not in sys.path]  # the task may come from the user's own modules
         torch.set_num_threads(1)  # a worker has one CPU; and the number of threads may change the last bits
         make = Cuda if torch.device(device).type == "cuda" else Inline
-        self._executor, self._device = make(ray.get(cloudpickle.loads(task)), local, seed, device), device
+        self._executor, self._device = make(ray.get(task[0]), local, seed, device), device
 
     def pid(self) -> int:
         return os.getpid()
@@ -60,6 +59,7 @@ class Ray(Pool[Any]):
         address: str | None = None,
         workers: int | None = None,
     ) -> None:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default: else it warns
         try:
             import ray
         except ImportError:
@@ -81,7 +81,6 @@ class Ray(Pool[Any]):
 
     def _start(self) -> None:
         ray = self._ray
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default: else it warns
         if not ray.is_initialized():
             ray.init(self._address, log_to_driver=False, include_dashboard=False, configure_logging=False)
             self._connected = True
@@ -92,10 +91,8 @@ class Ray(Pool[Any]):
             raise RuntimeError(f"the Ray cluster has no {'GPUs' if cuda else 'CPUs'}")
         options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1, "max_concurrency": 8} if cuda else {"num_cpus": 1}
         actor = ray.remote(Trainer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
-        # Pickled, a reference stays one: the worker fetches the task when it is ready to. We hold it for those that are
-        # restarted; Ray, which cannot know that, would warn of it if it saw the reference.
-        self._task = [ray.put(self.task)]
-        task = ray.cloudpickle.dumps(self._task[0])
+        # In a list, a reference stays one: the worker fetches it when it is ready to. We hold it for those restarted.
+        self._task = task = [ray.put(self.task)]
         self.actors = [actor.remote(sys.path, task, self.local, self.seed, self._device) for _ in range(count)]
         places = 16 if cuda else 2
         self._free = [actor for _ in range(places) for actor in self.actors]
