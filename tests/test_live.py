@@ -56,6 +56,27 @@ def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
     again.close()
 
 
+def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
+    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer.append(line(1, 0.25))
+    follower = Follower(tmp_path / "fadas-0")
+    assert "25.0%" in shown(follower)
+    writer.close()
+    again = Writer(tmp_path / "fadas-0", {**TABLES, "run": {"steps": 100, "seeds": [0]}}, overwrite=True)
+    for step in range(1, 6):
+        again.append({**line(step, 0.5), "time": 1234.5})
+    text = shown(follower)
+    assert "50.0%" in text
+    assert follower.progress == 0.05
+    again.close()
+
+
+def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
+    Writer(tmp_path / "cifar10" / "fadas-1", TABLES).append(line(1, 0.25))
+    watch(tmp_path, once=True)
+    assert "25.0%" in capsys.readouterr().out
+
+
 def test_watching_ends_when_all_runs_are_finished(tmp_path):
     writer = Writer(tmp_path / "fadas-0", TABLES)
     writer.append(line(1, 0.25))
@@ -72,6 +93,8 @@ def test_watching_ends_when_all_runs_are_finished(tmp_path):
 
 
 def test_what_cannot_be_shown_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="not a folder"):
+        watch(tmp_path / "typo", once=False)
     with pytest.raises(ConfigError, match="no run in"):
         watch(tmp_path, once=True)
     writer = Writer(tmp_path / "fadas-0", TABLES)

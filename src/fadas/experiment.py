@@ -152,6 +152,7 @@ def execute(
                 "place": config.place,
                 **runs.summarise(lines, config.run.target),
                 "wall": simulation.progress.wall,
+                "device": _device(config.device),
                 "versions": {
                     "fadas": fadas.__version__,
                     "torch": torch.__version__,
@@ -217,6 +218,10 @@ def _interruptible(simulation: Simulation) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _device(name: str) -> str:
+    return torch.cuda.get_device_name(name) if torch.device(name).type == "cuda" else f"{platform.machine()} {name}"
 
 
 def _save_model(simulation: Simulation, folder: Path) -> None:

@@ -1,9 +1,11 @@
 """A live view of runs, simulated or deployed, from their folders: whoever trains them writes, this only reads."""
 
 import json
+import os
 import time
 import tomllib
 from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,32 +21,36 @@ from fadas.build import ConfigError
 from fadas.terminal import console
 
 _CLIENTS = 12  # that are shown: those heard of last
-_QUIET = 6
+_QUIET = 20
+_DEPTHS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
 
 
 class Follower:
     """A run's folder, read as it grows."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, name: str | None = None) -> None:
+        self.folder, self.name = folder, name or folder.name
+        self._forget(0)
+
+    def _forget(self, made: int) -> None:
+        self._made, self._offset, self._begin, self._first = made, 0, time.monotonic(), 0
         self.config: dict[str, Any] = {}
         self.last: dict[str, Any] = {}
         self.accuracy: float | None = None
         self.jobs: dict[int, list[dict[str, Any]]] = defaultdict(list)  # by client
-        self._offset, self._begin, self._first = 0, time.monotonic(), 0
 
     @property
     def finished(self) -> bool:
         return (self.folder / "summary.json").exists()
 
     def read(self) -> None:
-        """Take the whole lines that are new; a resumed run may have fewer than before."""
-        if not self.config:
-            self.config = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
+        """Take the whole lines that are new; all of them where the run was begun anew, or has lost some by a resume."""
+        settings = self.folder / "config.toml"
         with (self.folder / "metrics.jsonl").open("rb") as file:
-            if file.seek(0, 2) < self._offset:
-                self._offset = 0
-                self.jobs.clear()
+            made = settings.stat().st_mtime_ns
+            if made != self._made or os.fstat(file.fileno()).st_size < self._offset:
+                self._forget(made)
+                self.config = tomllib.loads(settings.read_text(encoding="utf-8"))
             file.seek(self._offset)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -75,7 +81,7 @@ class Follower:
     def row(self) -> list[RenderableType]:
         if not self.last:
             return [
-                escape(self.folder.name),
+                escape(self.name),
                 ProgressBar(1.0, 0.0, 20),
                 "waiting for the first step",
                 "",
@@ -90,7 +96,7 @@ class Follower:
             (1 - self.progress) / self.progress * last["updates"] / self.speed if self.progress and self.speed else None
         )
         return [
-            escape(self.folder.name),
+            escape(self.name),
             ProgressBar(1.0, self.progress, 20),
             f"{last['step']:,}",
             f"{last['updates']:,}" + (f" ({self.speed:,.1f}/s)" if self.speed and not self.finished else ""),
@@ -103,7 +109,9 @@ class Follower:
 
 def view(followers: list[Follower]) -> RenderableType:
     head = ("run", "", "step", "updates", "accuracy", "tau", "lost", "left")
-    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
+    for name in head:
+        table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
         table.add_row(*follower.row())
     running = next((f for f in followers if not f.finished), followers[-1])
@@ -113,7 +121,7 @@ def view(followers: list[Follower]) -> RenderableType:
 def _clients(follower: Follower) -> Table:
     """The clients of one run that were heard of last."""
     head = ("client", "updates", "mean time of a job", "last tau", "last heard of at")
-    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.folder.name)}")
+    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.name)}")
     recent = sorted(follower.jobs.items(), key=lambda item: -item[1][-1]["end"])
     for client, jobs in recent[:_CLIENTS]:
         mean = fmean(job["end"] - job["start"] for job in jobs)
@@ -123,18 +131,29 @@ def _clients(follower: Follower) -> Table:
     return table
 
 
+def _name(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path != folder else path.name
+
+
 def watch(folder: Path, once: bool) -> None:
-    """Show the runs below a folder (or the folder itself) until all are finished."""
+    """Show the runs in a folder, down to three levels, until all are finished."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder")
     followers: dict[Path, Follower] = {}
 
     def look() -> RenderableType:
-        for path in sorted([folder / "metrics.jsonl", *folder.glob("*/metrics.jsonl")]):
-            if path.exists() and (path.parent / "config.toml").exists():
-                try:
-                    followers.setdefault(path.parent, Follower(path.parent)).read()
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise ConfigError(f"{path.parent} is damaged: {type(error).__name__}: {error}") from None
-        return view(list(followers.values())) if followers else f"waiting for a run in {folder}"
+        paths = {path.parent for pattern in _DEPTHS for path in folder.glob(pattern)}
+        for gone in followers.keys() - paths:
+            del followers[gone]
+        try:
+            for path in sorted(path for path in paths if (path / "config.toml").exists()):
+                with suppress(FileNotFoundError):  # removed or renamed at this very moment
+                    followers.setdefault(path, Follower(path, _name(path, folder))).read()
+            return (
+                view([followers[path] for path in sorted(followers)]) if followers else f"waiting for a run in {folder}"
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"a run in {folder} is damaged: {type(error).__name__}: {error}") from None
 
     first = look()
     if once:

@@ -1,105 +1,150 @@
 """The paper's cells: run what is missing and keep of each what the report needs, as a small JSON."""
 
+import fcntl
 import json
 import os
-import platform
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from fadas import runs
 from fadas.build import ConfigError, Interrupted
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
-from fadas.report.artefacts import Artefact, Cell, Result
-from fadas.tables import load
+from fadas.report.artefacts import TAUS, Artefact, Cell, Result
+from fadas.report.artefacts import load as load_result
+from fadas.tables import load, select
 from fadas.task import Task
 
 Say = Callable[[str], None]
 Watch = Callable[[str, int], OnRecord]  # (what runs, its updates) -> whom to tell of every step
 
 
+@dataclass(frozen=True)
+class Places:
+    experiments: Path  # the files
+    results: Path  # what is kept of finished cells
+    work: Path  # the runs themselves
+
+
 def missing(
-    artefact: Artefact, results: Path, only: Sequence[str] | None, seeds: int | None, rounds: int | None
+    artefact: Artefact, places: Places, only: Sequence[str] | None, seeds: int | None, rounds: int | None
 ) -> list[Cell]:
     """The cells of an artefact that have no result yet, each once."""
     methods = {row.method for row in artefact.rows}
     for method in only or ():
         if method not in methods:
             raise ConfigError(f"{artefact.name} has no method {method!r}; it has {', '.join(sorted(methods))}")
-    cells = dict.fromkeys(artefact.all_cells(seeds, rounds))
-    return [cell for cell in cells if (not only or cell.method in only) and not cell.path(results).exists()]
+    cells = [cell for cell in dict.fromkeys(artefact.all_cells(seeds, rounds)) if not only or cell.method in only]
+    return [cell for cell in cells if not done(cell, places)]
+
+
+def done(cell: Cell, places: Places) -> bool:
+    """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not."""
+    result = load_result(cell, places.results)
+    if result and not runs.same(result.config, make_config(cell, places.experiments).tables):
+        raise ConfigError(
+            f"{cell.path(places.results)}: {cell.experiment}.toml has changed since; delete it to run anew"
+        )
+    return result is not None
+
+
+def make_config(cell: Cell, experiments: Path, overrides: Sequence[str] = (), executor: str | None = None) -> RunConfig:
+    """A cell's settings. `rounds=N` stands for N x M client updates, whatever the method makes of them."""
+    path = experiments / f"{cell.experiment}.toml"
+    plain = [change for change in cell.changes if not change.startswith("rounds=")]
+    buffer = load(path, plain).get("schedule", {}).get("buffer", 1)
+    rounds = [int(change.partition("=")[2]) for change in cell.changes if change.startswith("rounds=")]
+    tables = load(path, [*plain, *(f"run.updates={n * buffer}" for n in rounds), *overrides], executor=executor)
+    (label,) = select(tables, [cell.method])
+    return resolve(tables, label, cell.seed)
 
 
 def run(
     cells: Sequence[Cell],
-    experiments: Path,
-    results: Path,
-    work: Path,
+    places: Places,
     overrides: Sequence[str],
+    executor: str | None,
     watch: Watch,
     say: Say,
 ) -> Iterator[tuple[Cell, Result]]:
     """Train the cells one after the other, going on where an earlier attempt was interrupted; write their results.
 
-    `overrides` are for how to compute (executor, device): what is computed is the cell's own business.
+    `overrides` and `executor` say how to compute: what is computed is the cell's own business.
     """
-    configs = {cell: _config(cell, experiments, overrides) for cell in cells}  # mistakes show before anything is run
+    # mistakes show before anything is run
+    configs = {cell: make_config(cell, places.experiments, overrides, executor) for cell in cells}
     tasks: dict[str, Task] = {}
     for cell, config in configs.items():
-        folder = work / cell.experiment / cell.name
-        if not runs.check(folder, config.tables, resume=True):
-            key = f"{cell.seed} {config.tables['task']}"
-            if key not in tasks:  # all methods of an experiment and seed share the data
-                tasks = {key: make_task(config)}
-            task = tasks[key]
-            timeline = make_plan(config, task)
-            on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
-            try:
-                execute(config, make_simulation(config, task, timeline), folder, on_record, resume=True, say=say)
-            except Interrupted:
-                raise Interrupted(f"interrupted in {cell.name}; the same command goes on from there") from None
-        result = _result(cell, runs.read(folder), config.device)
-        path = cell.path(results)
+        folder = places.work / cell.experiment / cell.name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        path = cell.path(places.results)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".tmp")
-        partial.write_text(_json(asdict(result)), encoding="utf-8")
-        partial.replace(path)  # a result is there whole or not at all
+        with _alone(folder.with_name(f"{folder.name}.lock")) as alone:
+            if not alone:
+                say(f"{cell.experiment} {cell.name}: another process is at it")
+                continue
+            if not _finished(folder, config):
+                key = f"{cell.seed} {config.tables['task']}"
+                if key not in tasks:  # all methods of an experiment and seed share the data
+                    tasks = {key: make_task(config)}
+                timeline = make_plan(config, tasks[key])
+                on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
+                simulation = make_simulation(config, tasks[key], timeline)
+                try:
+                    execute(config, simulation, folder, on_record, resume=True, say=say)
+                except Interrupted:
+                    raise Interrupted(f"interrupted in {cell.name}; the same command goes on from there") from None
+            result = _result(cell, runs.read(folder))
+            partial = path.with_suffix(".tmp")
+            partial.write_text(_json(asdict(result)), encoding="utf-8")
+            partial.replace(path)  # a result is there whole or not at all
         yield cell, result
 
 
-def _config(cell: Cell, experiments: Path, overrides: Sequence[str]) -> RunConfig:
-    path = experiments / f"{cell.experiment}.toml"
-    buffer = load(path)["schedule"]["buffer"]
-    changes = [
-        f"run.updates={int(change.partition('=')[2]) * buffer}" if change.startswith("rounds=") else change
-        for change in cell.changes
-    ]
-    return resolve(load(path, [*changes, *overrides]), cell.method, cell.seed)
+def _finished(folder: Path, config: RunConfig) -> bool:
+    try:
+        finished = runs.check(folder, config.tables, resume=True)
+        if finished:
+            runs.read(folder)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; delete {folder} to run the cell anew") from None
+    return finished
 
 
-def _result(cell: Cell, run: runs.Run, device: str) -> Result:
+@contextmanager
+def _alone(lock: Path) -> Iterator[bool]:
+    """Is no other process at this cell? Two would write into the same folder."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def _result(cell: Cell, run: runs.Run) -> Result:
     summary = run.summary
     return Result(
         experiment=cell.experiment,
         method=cell.method,
         seed=cell.seed,
         changes=list(cell.changes),
-        accuracy=summary.get("accuracy"),
-        accuracy_std=summary.get("accuracy_std"),
+        accuracy=summary["accuracy"],
+        accuracy_std=summary["accuracy_std"],
         time_to_target=summary.get("time_to_target"),
         target=summary.get("target"),
-        delays={key: summary[key] for key in ("tau_max", "tau_avg", "tau_med")},
+        delays={key: summary[key] for key in TAUS},
         curve=[
             [line["step"], line["updates"], round(line["time"], 3), round(line["metrics"]["accuracy"], 5)]
             for line in run.evaluations
         ],
         config=run.config,
-        device=torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{platform.machine()} CPU",
+        device=summary["device"],
         versions=summary["versions"],
         wall=summary["wall"],
         commit=_commit(),

@@ -68,7 +68,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         held = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     except ValueError:
         held = {}
-    if _results_of(held) != _results_of(tables):
+    if not same(held, tables):
         raise ConfigError(f"{folder} holds a run with other settings; use --out DIR, or --overwrite")
     if (folder / "summary.json").exists():
         return True
@@ -84,6 +84,11 @@ def _is_run(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     known = all(name in FILES or name.startswith("events.out.tfevents") or _PASSING.fullmatch(name) for name in names)
     return known and "config.toml" in names
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Do these settings give the same results?"""
+    return _results_of(one) == _results_of(other)
 
 
 def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """fadas reproduce: the paper's tables and figures."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ def reproduce(
     what: Annotated[str, typer.Argument(metavar="ARTEFACT|list|report", help=WHAT)],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 1 to N; default: as many as the paper used.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer rounds than the paper's; kept apart.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Stop after N x M client updates; kept apart.")] = None,
     executor: Executor = None,
     device: Device = None,
     set_: Set = [],
@@ -34,6 +35,8 @@ def reproduce(
     from fadas.report.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table
 
+    if what in ("list", "report") and (only or seeds or rounds or executor or device or set_):
+        raise typer.BadParameter(f"{what} takes no option that chooses cells or how to run them")
     if what == "report":
         from fadas.report.reproduction import write
 
@@ -48,36 +51,28 @@ def reproduce(
             rows.append([name, one.title, one.source, f"{done} of {len(cells)}"])
         print_table(["artefact", "", "in the paper", "cells run"], rows)
         return
-    from fadas.reproduce import missing, run
+    from fadas.build import ConfigError
+    from fadas.reproduce import Places, missing, run
 
+    if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
+        raise ConfigError(f"--set {others[0]}: only the executor's options can be set; the cells are the paper's")
     use_data(data_dir)
-    one = artefact(what)
     chosen = None if only is None else [name.strip() for name in only.split(",")]
-    cells = missing(one, results, chosen, seeds, rounds)
-    options = _options(executor, device, set_)
+    places = Places(experiments, results, work)
+    cells = missing(artefact(what), places, chosen, seeds, rounds)
+    options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
+    ran = 0
     with Display(0, "updates") as display:
 
         def watch(name: str, updates: int) -> Any:
             bar = display.add(name, updates)
             return lambda r: bar.update(r.updates, f"{r.metrics['accuracy']:.1%}" if r.metrics else None)
 
-        for cell, result in run(cells, experiments, results, work, options, watch, display.say):
-            text = (
-                "no accuracy"
-                if result.accuracy is None
-                else f"{result.accuracy:.1%} ± {100 * (result.accuracy_std or 0):.1f}"
-            )
-            display.say(f"{cell.experiment} {cell.name}: {text}, {result.wall:.0f} s")
-    print_line(f"{what}: {len(cells)} cells run; fadas reproduce report renders them")
-
-
-def _options(executor: str | None, device: str | None, overrides: list[str]) -> list[str]:
-    from fadas.build import ConfigError
-
-    if others := [text for text in overrides if not text.startswith("executor.")]:
-        raise ConfigError(f"--set {others[0]}: only the executor's options can be set; the cells are the paper's")
-    names = {"name": executor, "device": device}
-    return [*(f"executor.{key}={value}" for key, value in names.items() if value is not None), *overrides]
+        for cell, result in run(cells, places, options, executor, watch, display.say):
+            spread = f"{result.accuracy:.1%} ± {100 * result.accuracy_std:.1f}"
+            display.say(f"{cell.experiment} {cell.name}: {spread}, {result.wall:.0f} s")
+            ran += 1
+    print_line(f"{what}: {ran} cells run; fadas reproduce report renders them")
 
 
 def add_to(app: typer.Typer) -> None:

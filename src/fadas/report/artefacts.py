@@ -1,13 +1,16 @@
 """The paper's tables and figures as data (paper.toml), the cells they are made of, and the results kept for those."""
 
 import json
+import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from fadas.build import ConfigError, unknown
+
+TAUS = ("tau_max", "tau_avg", "tau_med")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Row:
 
     name: str
     method: str
-    published: list[Any] | None = None  # [mean, spread] by column; of a table of times, a number or "never"
+    published: list[Any] | None = None  # by column: [mean, spread]; of a table of times, a number or "never"
     set: tuple[str, ...] = ()
 
 
@@ -52,6 +55,8 @@ class Artefact:
     seeds: int
     columns: dict[str, str]  # heading -> experiment
     rows: list[Row]
+    targets: list[float] = field(default_factory=list[float])  # of a table of times, by column
+    note: str = ""  # what a reader must know
     axis: str = ""  # of a figure: step, updates or time
     claim: str = ""  # what the paper reads from the figure
 
@@ -75,8 +80,8 @@ class Result:
     method: str
     seed: int
     changes: list[str]
-    accuracy: float | None  # mean and standard deviation of the last five evaluations
-    accuracy_std: float | None
+    accuracy: float  # mean and standard deviation of the last five evaluations
+    accuracy_std: float
     time_to_target: float | None
     target: float | None
     delays: dict[str, float]
@@ -86,6 +91,10 @@ class Result:
     versions: dict[str, str]
     wall: float
     commit: str
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.experiment, self.method, self.seed, tuple(self.changes))
 
 
 def artefacts() -> dict[str, Artefact]:
@@ -127,14 +136,30 @@ def results_of(artefact: Artefact, row: Row, column: int, results: Path) -> list
 
 def read(path: Path) -> Result:
     try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} is not a result of fadas: {error}") from None
+        result = Result(**json.loads(path.read_text(encoding="utf-8")))
+        numbers = [result.accuracy, result.accuracy_std, result.wall, *(result.delays[key] for key in TAUS)]
+        numbers += [number for point in result.curve for number in point]
+        if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+            raise ValueError("a number is missing")
+        if not result.curve or {len(point) for point in result.curve} != {4}:
+            raise ValueError("its curve is not one")
+        if path != result.cell.path(path.parents[1]):
+            raise ValueError(f"it holds {result.experiment} {result.cell.name}")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}") from None
+    return result
 
 
-def others(experiment: str, results: Path) -> Iterator[Result]:
-    """Results of an experiment that belong to no artefact: what was searched beside the published settings."""
-    known = {cell.path(results) for one in artefacts().values() for cell in one.all_cells()}
-    for path in sorted((results / experiment).glob("*.json")):
-        if path not in known:
-            yield read(path)
+def others(experiment: str, results: Path) -> list[Result]:
+    """Results of an experiment with settings of no artefact: what was searched beside the published ones.
+
+    Shortened runs are trials, and further seeds belong to no table: neither is shown.
+    """
+    known = {(cell.experiment, cell.method, cell.changes) for one in artefacts().values() for cell in one.all_cells()}
+    found = [read(path) for path in sorted((results / experiment).glob("*.json"))]
+    return [
+        one
+        for one in found
+        if (one.experiment, one.method, tuple(one.changes)) not in known
+        and not any(change.startswith("rounds=") for change in one.changes)
+    ]

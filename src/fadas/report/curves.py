@@ -16,19 +16,25 @@ _SMOOTH = 10  # evaluations: single ones swing so much that lines would hide eac
 def draw(name: str, title: str, axis: str, curves: Curves, folder: Path) -> list[Path]:
     """The figure as PNG and SVG, one line for each run."""
     place, label = _AXES[axis]
+    both = {run.partition(",")[0] for run in curves} == {"FADAS", "FADAS-DA"}
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(5.6, 4.0))
-        for run, points in curves.items():
+        for row, (run, points) in enumerate(curves.items()):  # a row has its colour, whether it has been run or not
+            if not points:
+                continue
             curve = np.array(points)
             width = min(_SMOOTH, len(curve))
             mean = np.convolve(curve[:, 3], np.ones(width) / width, "valid")
-            axes.plot(curve[width - 1 :, place], mean, label=run, linewidth=1.5)
-        axes.set(title=title, xlabel=label, ylabel=f"test accuracy, mean of {_SMOOTH} evaluations")
+            # in figures of both variants, the same setting has the same colour
+            colour = f"C{row % (len(curves) // 2) if both else row}"
+            style = "--" if both and run.startswith("FADAS-DA,") else "-"
+            axes.plot(curve[width - 1 :, place], mean, style, color=colour, label=run, linewidth=1.5)
+        axes.set(title=title, xlabel=label, ylabel=f"test accuracy, mean of up to {_SMOOTH} evaluations")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.legend(frameon=False, fontsize=8)
         paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
         folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(paths[0], bbox_inches="tight", metadata={"Date": None, "Title": title})
+        figure.savefig(paths[0], bbox_inches="tight", metadata={"Date": None, "Creator": None, "Title": title})
         figure.savefig(paths[1], dpi=130, bbox_inches="tight", metadata={"Software": None})
         plt.close(figure)
     return paths

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fadas.report.html import CSS
 
-Curves = dict[str, list[list[float]]]  # by name: [step, client updates, virtual time, accuracy]
+Curves = dict[str, list[list[float]]]  # by name: [step, client updates, virtual time, accuracy]; empty: not run
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def html(page: Sequence[Block], figures: str) -> str:
             case "title":
                 parts.append(f"<h1>{escape(block.text)}</h1>")
             case "heading":
-                parts.append(f"<h2>{escape(block.text)}</h2>")
+                parts.append(f'<h2 id="{slug(block.text)}">{escape(block.text)}</h2>')
             case "text":
                 parts.append(f"<p>{_inline(block.text)}</p>")
             case "figure":
@@ -65,7 +65,8 @@ def html(page: Sequence[Block], figures: str) -> str:
 """
 
 
-_COLOURS = """td.agrees, td.better { background: #eef6ee; }
+_COLOURS = """td.agrees { background: #eef6ee; }
+td.better { background: #e6f0fb; }
 td.worse { background: #fbeeee; }
 td.missing { color: #98a2ae; }
 img { max-width: 100%; }
@@ -77,9 +78,15 @@ _CLASSES = {"=": "agrees", "▲": "better", "▼": "worse", "·": "missing"}
 def _cell(text: str) -> str:
     """The mark at a cell's end is also its colour: agreement shows at a glance."""
     colour = _CLASSES.get(text[-1:], "")
-    return f"<td{f' class={colour}' if colour else ''}>{escape(text)}</td>"
+    return f"<td{f' class={colour}' if colour else ''}>{_inline(text)}</td>"
+
+
+def slug(heading: str) -> str:
+    """What GitHub makes of a heading: the target of links to it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _inline(text: str) -> str:
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    text = re.sub(r"\[([^]]+)\]\((#[^)]+)\)", r'<a href="\2">\1</a>', text)
     return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)
