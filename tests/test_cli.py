@@ -200,7 +200,8 @@ def test_usage_errors_exit_with_2(tmp_path):
 
 def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
     command = [FADAS, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  a shell's "&" ignores it
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
         time.sleep(0.05)

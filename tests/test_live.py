@@ -2,8 +2,7 @@
 
 import io
 import json
-import subprocess
-import sys
+import threading
 
 import pytest
 from rich.console import Console
@@ -77,17 +76,19 @@ def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
     assert "25.0%" in capsys.readouterr().out
 
 
-def test_watching_ends_when_all_runs_are_finished(tmp_path):
+def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fadas.live._QUIET", 2)
     writer = Writer(tmp_path / "fadas-0", TABLES)
     writer.append(line(1, 0.25))
-    command = [sys.executable, "-m", "fadas.cli", "watch", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(5)
-        writer.append(line(2, 0.75))
-        writer.finish(summarise([line(1, 0.25), line(2, 0.75)]))
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
+    watching = threading.Thread(target=watch, args=(tmp_path, False))
+    watching.start()
+    watching.join(2)
+    assert watching.is_alive()
+    writer.append(line(2, 0.75))
+    writer.finish(summarise([line(1, 0.25), line(2, 0.75)]))
+    watching.join(30)
+    assert not watching.is_alive()
+    out = capsys.readouterr().out
     assert "75.0%" in out
     assert "finished" in out
 

@@ -12,7 +12,7 @@ from conftest import make_task
 from fadas.algorithms import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
-from fadas.executors import Processes
+from fadas.executors import EXECUTORS, Inline, Processes
 from fadas.planner import plan
 from fadas.simulator import simulate
 
@@ -118,6 +118,18 @@ def test_bad_options():
         Processes(make_task(), LOCAL, 0, workers=0)
     with pytest.raises(ValueError, match="CPU"):
         Processes(make_task(), LOCAL, 0, device="cuda")
+
+
+def test_beside_a_gpu_nothing_is_forked(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES"):
+        Processes(make_task(), LOCAL, 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    task = make_task(batchnorm=True)
+    assert isinstance(EXECUTORS["auto"](task, LOCAL, 0), Inline)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert isinstance(EXECUTORS["auto"](task, LOCAL, 0), Processes)
 
 
 def test_evaluation_needs_no_workers():

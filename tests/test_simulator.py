@@ -147,6 +147,8 @@ def test_the_order_of_execution_does_not_matter(batchnorm):
 def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, delays, tmp_path):
     if name == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
+    if name == "processes" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
     if name == "ray":
         pytest.skip("each run would start processes of its own: see test_ray.py")
     device = "cuda" if name == "cuda" else "cpu"

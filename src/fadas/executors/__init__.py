@@ -1,8 +1,7 @@
 """Executors train jobs, in any order and together, as long as an update is there when it is collected."""
 
-import sys
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -12,7 +11,7 @@ from fadas.client import LocalSGD
 from fadas.executors.batched import Batched, is_small
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
-from fadas.executors.processes import Processes
+from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
@@ -45,14 +44,19 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
     """
     if torch.device(device).type == "cuda":
         for compiled in sorted({compile, False}, reverse=True):
-            with suppress(RuntimeError):  # a module that cannot be compiled or captured: the host looks at a value, say
+            try:
                 return Cuda(task, local, seed, device, compile=compiled)
+            except (
+                RuntimeError
+            ) as error:  # a module that cannot be compiled or captured: the host looks at a value, say
+                what = "compiled" if compiled else "captured"
+                warnings.warn(f"the local steps cannot be {what}, which is slower: {error}", stacklevel=2)
         return Inline(task, local, seed, device, "bf16")
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
     if is_small(task, local) and BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:
         return Batched(task, local, seed)
-    if torch.get_num_threads() > 1 and sys.platform == "linux":
+    if torch.get_num_threads() > 1 and can_fork():
         return Processes(task, local, seed)
     return Inline(task, local, seed)
 

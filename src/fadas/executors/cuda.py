@@ -26,6 +26,7 @@ from fadas.model import FlatModule, Model, Update
 from fadas.task import Subsets, Task, send
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream
+_MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS
 
 
 class Cuda:
@@ -47,8 +48,8 @@ class Cuda:
     ) -> None:
         if torch.device(device).type != "cuda":
             raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
-        if streams < 1:
-            raise ValueError(f"streams must be at least 1, not {streams}")
+        if not 1 <= streams <= _MOST:
+            raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
         # Captured dropout takes its seed from the device's one generator: with one stream, each step can set it first.
         self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in task.module(seed).modules())
         streams = 1 if self.random else streams
@@ -166,9 +167,13 @@ class Bench:
             for _ in range(3):  # cuDNN and the compiler choose their kernels before the capture
                 self._step(batch)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=stream):
-            self._step(batch)
+        graph, home = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+                self._step(batch)
+        except BaseException:
+            torch.cuda.set_stream(home)  # a capture that fails would leave us on its stream
+            raise
         graph.replay()  # the first replay uploads the graph
         return Captured(graph, batch)
 
@@ -216,7 +221,8 @@ class Lane:
                     under_way.popleft().synchronize()
             delta, buffers = bench.flat.params - start.params, bench.flat.buffers.clone()
             loss = bench.loss / len(steps)
-            start.params.record_stream(self.stream)
+            for tensor in (start.params, start.buffers):
+                tensor.record_stream(self.stream)
             for tensor in (delta, buffers, loss):
                 tensor.record_stream(home)  # used there later: its memory is not to be given away before
             done = _record(self.stream)

@@ -25,6 +25,11 @@ from fadas.task import Task
 _ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run
 
 
+def can_fork() -> bool:
+    """Where torch sees a GPU, its first backward pass starts threads, and processes forked later cannot train."""
+    return sys.platform == "linux" and not torch.cuda.is_available()
+
+
 class Slot:
     """A worker's place for one job: the model it starts from goes in, what it learned comes out."""
 
@@ -122,8 +127,9 @@ class Processes(Pool[Slot]):
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
         if device != "cpu":
             raise ValueError(f"the processes executor is for the CPU, not {device!r}")
-        if not hasattr(os, "fork"):
-            raise ValueError("the processes executor needs an operating system that can fork")
+        if not can_fork():
+            hint = "Linux, and no GPU in sight (CUDA_VISIBLE_DEVICES= hides it): torch cannot train in forks beside one"
+            raise ValueError(f"the processes executor needs {hint}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)

@@ -1,0 +1,77 @@
+"""The CUDA executor on a GPU. That it agrees with the others is tested in test_simulator.py."""
+
+import gc
+from functools import partial
+
+import pytest
+import torch
+
+from conftest import make_task
+from fadas.algorithms import FADAS
+from fadas.client import LocalSGD
+from fadas.delays import Delays, Large
+from fadas.executors import Cuda, auto
+from fadas.executors.cuda import Bench
+from fadas.planner import plan
+from fadas.simulator import simulate
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
+
+
+def final(executor, task):
+    p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
+    simulation = simulate(p, task, FADAS(), LOCAL, executor=executor, device="cuda")
+    list(simulation)
+    return simulation.server.model
+
+
+def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
+    """To destroy a graph while another is captured invalidates the capture, and Python may do so at any moment."""
+    task, step = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), Bench._step
+
+    def untidy(self, batch):
+        if torch.cuda.is_current_stream_capturing():
+            gc.collect()
+        step(self, batch)
+
+    monkeypatch.setattr(Bench, "_step", untidy)
+    for closed in (True, False, False):
+        executor = Cuda(task, LOCAL, 1, precision="fp32")
+        executor.itself = executor  # only the collector can free it now
+        if closed:
+            executor.close()
+        del executor
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_repeats_itself_to_the_bit(compile, precision):
+    task = make_task(batchnorm=True, sizes=(4, 17, 30, 8))
+    make = partial(Cuda, task, LOCAL, 3, precision=precision, compile=compile)
+    one, *others = [final(make(streams=streams), task) for streams in (8, 8, 1)]
+    for other in others:
+        assert torch.equal(one.params, other.params)
+        assert torch.equal(one.buffers, other.buffers)
+
+
+def test_memory_is_given_back_when_it_is_closed():
+    task = make_task(sizes=(4, 17, 30, 8))
+    Cuda(task, LOCAL, 1).close()
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):
+        Cuda(task, LOCAL, 1).close()
+    assert torch.cuda.memory_allocated() <= before + 2**20
+
+
+def test_auto_compiles_and_falls_back(recwarn):
+    class Stubborn(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * float(x.sum().item() < 1e9)  # the host looks at a value
+
+    task = make_task(sizes=(4, 17, 30, 8))
+    assert isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
+    task.model = lambda: torch.nn.Sequential(Stubborn(6, 3))
+    assert not isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
+    assert "cannot be captured" in str(recwarn.pop(UserWarning).message)
