@@ -51,7 +51,7 @@ def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
     writer.close()
     again = Writer(tmp_path / "fadas-0", TABLES, kept=length)
     assert "25.0%" in shown(follower)
-    assert sum(map(len, follower.jobs.values())) == len(line(1, 0.25)["jobs"])
+    assert sum(heard.updates for heard in follower.clients.values()) == len(line(1, 0.25)["jobs"])
     again.close()
 
 

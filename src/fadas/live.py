@@ -4,11 +4,10 @@ import json
 import os
 import time
 import tomllib
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -25,6 +24,15 @@ _QUIET = 20
 _DEPTHS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
 
 
+class Heard(NamedTuple):
+    """What is known of a client."""
+
+    updates: int
+    seconds: float  # of all its jobs
+    tau: int  # of the last one
+    end: float
+
+
 class Follower:
     """A run's folder, read as it grows."""
 
@@ -37,7 +45,7 @@ class Follower:
         self.config: dict[str, Any] = {}
         self.last: dict[str, Any] = {}
         self.accuracy: float | None = None
-        self.jobs: dict[int, list[dict[str, Any]]] = defaultdict(list)  # by client
+        self.clients: dict[int, Heard] = {}
 
     @property
     def finished(self) -> bool:
@@ -60,7 +68,9 @@ class Follower:
             self.last = json.loads(line)
             self.accuracy = (self.last["metrics"] or {}).get("accuracy", self.accuracy)
             for job in self.last["jobs"]:
-                self.jobs[job["client"]].append(job)
+                before = self.clients.get(job["client"], Heard(0, 0.0, 0, 0.0))
+                seconds = before.seconds + job["end"] - job["start"]
+                self.clients[job["client"]] = Heard(before.updates + 1, seconds, job["tau"], job["end"])
         if fresh and self.last:  # what was there before we looked says nothing about the speed
             self._begin, self._first = time.monotonic(), self.last["updates"]
 
@@ -80,16 +90,7 @@ class Follower:
 
     def row(self) -> list[RenderableType]:
         if not self.last:
-            return [
-                escape(self.name),
-                ProgressBar(1.0, 0.0, 20),
-                "waiting for the first step",
-                "",
-                "",
-                "",
-                "",
-                "",
-            ]
+            return [escape(self.name), ProgressBar(1.0, 0.0, 20), "waiting for the first step", *[""] * 5]
         last = self.last
         lost = Counter({"dropped": last["dropped"], "expired": last["expired"], **last.get("refused", {})})
         left = (
@@ -122,10 +123,10 @@ def _clients(follower: Follower) -> Table:
     """The clients of one run that were heard of last."""
     head = ("client", "updates", "mean time of a job", "last tau", "last heard of at")
     table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.name)}")
-    recent = sorted(follower.jobs.items(), key=lambda item: -item[1][-1]["end"])
-    for client, jobs in recent[:_CLIENTS]:
-        mean = fmean(job["end"] - job["start"] for job in jobs)
-        table.add_row(str(client), f"{len(jobs):,}", f"{mean:.1f}", str(jobs[-1]["tau"]), f"{jobs[-1]['end']:.1f}")
+    recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
+    for client, heard in recent[:_CLIENTS]:
+        mean = heard.seconds / heard.updates
+        table.add_row(str(client), f"{heard.updates:,}", f"{mean:.1f}", str(heard.tau), f"{heard.end:.1f}")
     if len(recent) > _CLIENTS:
         table.caption = f"and {len(recent) - _CLIENTS} more"
     return table
