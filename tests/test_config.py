@@ -237,3 +237,12 @@ tables_ = st.recursive(
 @given(tables_)
 def test_toml_round_trip(tables):
     assert tomllib.loads(dumps(tables)) == tables
+
+
+def test_another_executor_does_not_stumble_over_the_options_of_the_one_in_the_file(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text("executor = { compile = true, threads = 1 }\n[algorithms.fadas]\n")
+    assert load(path, ["executor.name=inline"])["executor"] == {"name": "inline", "threads": 1}
+    assert load(path, executor="processes")["executor"] == {"name": "processes", "threads": 1}
+    assert load(path, executor="cuda")["executor"] == {"name": "cuda", "threads": 1, "compile": True}
+    assert load(path, ['executor.name="inline"', "executor.precision=bf16"])["executor"]["precision"] == "bf16"

@@ -33,10 +33,12 @@ def load(
         if profile not in profiles:
             raise unknown("profile", profile, profiles)
         tables = _merge(tables, as_table(profiles[profile], f"profiles.{profile}"))
+    named = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("executor.name=")]
+    executor = named[-1] if named else executor
     section = as_table(tables.get("executor", {}), "executor")
     if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
-        kept = {key: section[key] for key in ("device", "threads") if key in section}
-        tables["executor"] = {"name": executor, **kept}
+        common = ("device", "threads", "compile") if executor in ("auto", "cuda") else ("device", "threads")
+        tables["executor"] = {"name": executor, **{key: section[key] for key in common if key in section}}
     for override in overrides:
         _override(tables, override)
     for key, value in tables.items():
