@@ -1,10 +1,12 @@
 """Combine rules, step sizes and presets against values worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from conftest import make_task
 from fadas.algorithms import (
     ALGORITHMS,
     CA2FL,
@@ -16,9 +18,12 @@ from fadas.algorithms import (
     FedAvg,
     FedBuff,
 )
+from fadas.client import LocalSGD
 from fadas.combine import Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
 from fadas.ledger import Job, Schedule, Step
 from fadas.model import Model, ServerState, Update
+from fadas.planner import plan
+from fadas.simulator import simulate
 from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial
 
 
@@ -178,3 +183,22 @@ def test_contract(name):
 def test_bad_parameters(make):
     with pytest.raises(ValueError, match="must"):
         make()
+
+
+def test_statistics_below_one_are_a_running_average_and_training_does_not_see_them():
+    task = make_task(batchnorm=True, sizes=(4, 17, 30, 8))
+    local = LocalSGD(lr=0.1, epochs=1, batch_size=6)
+    p = plan(FADAS().schedule(4, 2), 8, steps=6, seed=1)
+    plain, running = (
+        simulate(p, task, replace(FADAS(), statistics=weight), local, executor="inline") for weight in (1.0, 0.25)
+    )
+    initial = plain.server.model.buffers
+    for record, _ in zip(plain, running, strict=True):
+        one, other = plain.server.model, running.server.model
+        assert torch.equal(one.params, other.params)
+        assert not torch.allclose(one.buffers, other.buffers)
+        if record.step == 1:  # later ones differ in what clients start from, too
+            torch.testing.assert_close(other.buffers, initial + 0.25 * (one.buffers - initial))
+    for weight in (0.0, -1.0, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="statistics"):
+            Algorithm(statistics=weight)

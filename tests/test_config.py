@@ -1,11 +1,12 @@
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fadas.algorithms import Algorithm
+from fadas.algorithms import FADAS, Algorithm
 from fadas.build import ConfigError
 from fadas.combine import Calibrated, ExampleWeighted
 from fadas.config import resolve, seeds
@@ -246,3 +247,12 @@ def test_another_executor_does_not_stumble_over_the_options_of_the_one_in_the_fi
     assert load(path, executor="processes")["executor"] == {"name": "processes", "threads": 1}
     assert load(path, executor="cuda")["executor"] == {"name": "cuda", "threads": 1, "compile": True}
     assert load(path, ['executor.name="inline"', "executor.precision=bf16"])["executor"]["precision"] == "bf16"
+
+
+def test_any_preset_may_have_running_statistics_and_its_saved_settings_have_them_too(tmp_path):
+    config = resolved(tmp_path, BASE + "eta = 0.5\nstatistics = 0.1\n")
+    assert config.algorithm == replace(FADAS(0.5), statistics=0.1)
+    assert resolved(tmp_path, dumps(config.tables)).algorithm == config.algorithm
+    assert resolved(tmp_path, BASE).tables["algorithms"]["fadas"].get("statistics") is None
+    with pytest.raises(ConfigError, match="statistics"):
+        resolved(tmp_path, BASE + "statistics = 2.0\n")

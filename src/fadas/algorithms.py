@@ -19,6 +19,8 @@ class Algorithm:
     """Any composition: combine rule, optimizer and step size, with the schedule that goes with them.
 
     `buffer` is the method's own M where it has one (FedAsync: 1); with `refill = "round"` M is the concurrency.
+    `statistics` is the weight of a step's BatchNorm statistics beside those so far: at 1 the mean over the step's
+    clients, below it a running average, for clients whose own say little about the rest. Training does not see them.
     """
 
     combine: Combine = Mean()
@@ -26,6 +28,11 @@ class Algorithm:
     step_size: StepSize = Constant()
     refill: Refill = "arrival"
     buffer: int | None = None
+    statistics: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.statistics <= 1:
+            raise ValueError(f"statistics must be above 0 and at most 1, not {self.statistics}")
 
     def schedule(self, concurrency: int, buffer: int) -> Schedule:
         """The method's schedule in an experiment with this M_c and M."""
@@ -43,6 +50,8 @@ class Algorithm:
         buffers = weighted_sum(given, [1.0] * len(given)).div_(len(given))
         # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
         buffers.clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
+        if self.statistics < 1:
+            buffers = torch.lerp(state.model.buffers, buffers, self.statistics)
         return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
 
 

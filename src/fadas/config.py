@@ -176,11 +176,11 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
 
 
 def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, dict[str, Any]]:
-    """The preset with its parameters, and with any of its parts (combine, optimizer, step_size) exchanged."""
+    """The preset with its parameters, and with any of its parts (combine, optimizer, ...) exchanged."""
     preset = own.pop("preset", label)
     factory = lookup(ALGORITHMS, "algorithm", preset)
     takes = defaults(factory, where)
-    parts = {key: own.pop(key) for key in PARTS_OF if key in own and key not in takes}
+    parts = {key: own.pop(key) for key in (*PARTS_OF, "statistics") if key in own and key not in takes}
     made = arguments(Algorithm, parts, where, PARTS) if parts else {}
     swapped = {key: made[key] for key in parts}
 
@@ -188,7 +188,10 @@ def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, 
         algorithm = build(factory, table, where, PARTS)
         if not isinstance(algorithm, Algorithm):
             raise ConfigError(f"{where}: {preset!r} makes a {type(algorithm).__name__}, not an Algorithm")
-        return replace(algorithm, **swapped)
+        try:
+            return replace(algorithm, **swapped)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from None
 
     algorithm = compose(own)
     for key, value in own.items():
@@ -202,6 +205,8 @@ def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, 
 def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
     """The algorithm written out part by part; None when a part is not a registered one with plain fields."""
     table: dict[str, Any] = {"preset": "custom", "refill": algorithm.refill, "buffer": algorithm.buffer}
+    if algorithm.statistics != 1:
+        table["statistics"] = algorithm.statistics
     for key, (_, registry) in zip(PARTS_OF, PARTS.values(), strict=True):
         part: Any = getattr(algorithm, key)
         outside = given.get(key, {}).get("name") if isinstance(given.get(key), Mapping) else given.get(key)
