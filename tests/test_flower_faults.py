@@ -131,7 +131,9 @@ def play(monkeypatch, tmp_path, caplog):
     for name in ("_run_id", "_task_id", "_node_id"):  # what Flower tells a process about itself
         monkeypatch.setattr(TaskIdentity, name, 1)
 
-    def play(nodes, steps=12, concurrency=2, buffer=1, untaken=(), algorithm=None, timeout=3600, **options):
+    def play(
+        nodes, steps=12, concurrency=2, buffer=1, untaken=(), algorithm=None, timeout=3600, evaluate=None, **options
+    ):
         clock = Clock()
         monkeypatch.setattr("fadas.flower.federation.time", clock)
         algorithm = algorithm or fadas.FedBuff()
@@ -139,7 +141,7 @@ def play(monkeypatch, tmp_path, caplog):
         strategy = AsyncStrategy(algorithm, schedule, **{"folder": tmp_path, "deadline": 30.0, **options})
         play.grid, play.clock = Nodes(clock, nodes, untaken), clock
         try:
-            result = strategy.start(play.grid, ArrayRecord({"w": Array(INITIAL)}), steps, timeout)
+            result = strategy.start(play.grid, ArrayRecord({"w": Array(INITIAL)}), steps, timeout, evaluate_fn=evaluate)
         finally:
             play.log = [record.getMessage() for record in caplog.records]
         play.records = [json.loads(line) for line in (tmp_path / "fadas-0" / "metrics.jsonl").read_text().splitlines()]
@@ -386,3 +388,25 @@ def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(
     with pytest.raises(ConfigError, match="holds a finished run"):
         play({ONE: Node()}, steps=30)
     assert (folder / "metrics.jsonl").read_bytes() == after
+
+
+def test_the_model_is_evaluated_every_k_steps_and_at_the_end(play):
+    seen = {}
+
+    def evaluate(step, arrays):
+        seen[step] = arrays["w"].numpy().tolist()
+        return MetricRecord({"accuracy": step / 10})
+
+    play({ONE: Node(), TWO: Node()}, steps=8, evaluate=evaluate, eval_every=3)
+    assert list(seen) == [0, 3, 6, 8]
+    assert seen[0] == INITIAL.tolist()
+    assert [r["metrics"] and r["metrics"]["accuracy"] for r in play.records] == [
+        None,
+        None,
+        0.3,
+        None,
+        None,
+        0.6,
+        None,
+        0.8,
+    ]

@@ -46,9 +46,7 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         for compiled in sorted({compile, False}, reverse=True):
             try:
                 return Cuda(task, local, seed, device, compile=compiled)
-            except (
-                RuntimeError
-            ) as error:  # a module that cannot be compiled or captured: the host looks at a value, say
+            except RuntimeError as error:  # e.g. because the host looks at a value
                 what = "compiled" if compiled else "captured"
                 warnings.warn(f"the local steps cannot be {what}, which is slower: {error}", stacklevel=2)
         return Inline(task, local, seed, device, "bf16")

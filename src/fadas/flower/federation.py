@@ -221,7 +221,7 @@ class Federation:
     def _record(self, step: Step) -> None:
         done = step.index + 1
         metrics = None
-        if self.evaluate and done % self.strategy.eval_every == 0:
+        if self.evaluate and (done % self.strategy.eval_every == 0 or done == self.steps):
             metrics = self._evaluated(done, self.evaluate(done, self.layout.write(self.server.model)))
         loss = sum(self.losses) / len(self.losses)
         self.losses.clear()
