@@ -156,11 +156,11 @@ LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
 def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_bit(federation, tmp_path):
     one = federation("--insecure", "--simulation")
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
-    settings = {"algorithm": "fadas", "algorithm-eta": 0.01, "num-server-rounds": 40, "folder": str(tmp_path / "runs")}
+    settings = {"algorithm": "fadas", "algorithm-eta": 0.003, "num-server-rounds": 60, "folder": str(tmp_path / "runs")}
     one.run(app, settings, *SIMULATION)
-    wait_for((folder / "summary.json").exists, 150, "the run")
+    wait_for((folder / "summary.json").exists, 240, "the run")
     records = lines(folder)
-    assert [r["step"] for r in records] == list(range(1, 41))
+    assert [r["step"] for r in records] == list(range(1, 61))
     assert {job["client"] for r in records for job in r["jobs"]} == set(range(8))
     assert max(job["tau"] for r in records for job in r["jobs"]) > 0
     report = subprocess.run(
@@ -169,14 +169,15 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
     assert report.returncode == 0, report.stderr
     assert "fadas" in report.stdout
 
-    # The same number of updates in the simulator. Who arrives when is chance in both: so several times.
-    task, algorithm = TASKS["digits"](clients=8, seed=1), fadas.FADAS(eta=0.01)
+    # The same number of updates in the simulator. Who arrives when is chance in both: over 75 seeds and three laws of
+    # delay the simulator's own accuracies lie between 0.79 and 0.91, so half of that width again is allowed below them.
+    task, algorithm = TASKS["digits"](clients=8, seed=1), fadas.FADAS(eta=0.003)
     simulated = []
     for seed in range(6):
-        p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=40, seed=seed)
+        p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=60, seed=seed)
         accuracies = [r.metrics["accuracy"] for r in simulate(p, task, algorithm, LOCAL, executor="inline")]
         simulated.append(fmean(accuracies[-10:]))
-    assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > min(simulated) - 0.05
+    assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > fmean(simulated) - 0.14
 
     # The arrivals of the real run, replayed: the same arithmetic, so the same bits.
     threads = torch.get_num_threads()
