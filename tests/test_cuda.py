@@ -21,7 +21,7 @@ LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
 
 def final(executor, task):
     p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
-    simulation = simulate(p, task, FADAS(), LOCAL, executor=executor, device="cuda")
+    simulation = simulate(p, task, FADAS(), LOCAL, executor=executor)
     list(simulation)
     return simulation.server.model
 

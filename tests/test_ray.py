@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms import CA2FL, FADAS
+from fadas.algorithms import CA2FL, FADAS, FedBuff
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
-from fadas.executors import Ray
+from fadas.executors import Cuda, Inline, Ray
+from fadas.ledger import Job
+from fadas.model import FlatModule
 from fadas.planner import plan
 from fadas.simulator import simulate
 
@@ -27,7 +29,7 @@ LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100_000_000)
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100_000_000)
     yield
     ray.shutdown()
 
@@ -112,6 +114,40 @@ def test_what_fails_in_a_worker_says_so():
     p = timeline(FADAS())
     with pytest.raises(ArithmeticError, match="cannot go on"):
         list(simulate(p, task, FADAS(), LOCAL, executor=Ray(task, LOCAL, p.seed, workers=1)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_more_workers_than_the_cluster_has_places_for(device):
+    """Ray would let them wait for ever."""
+    task = make_task()
+    model = FlatModule(task.module(0)).read()
+    with pytest.raises(RuntimeError, match=r"has \d [CG]PUs for 3 workers"):
+        Ray(task, LOCAL, 0, device, workers=3).submit(Job(0, 0, 0), model, 0)
+
+
+def test_evaluation_by_a_worker():
+    """As with GPUs, here without: the cluster says that it has one."""
+    task = make_task(batchnorm=True)
+    model = FlatModule(task.module(0)).read()
+    executor = Ray(task, LOCAL, 0)
+    executor._cuda = True
+    assert executor.evaluate(model) == Inline(task, LOCAL, 0).evaluate(model)
+    executor.close()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("options", [{"precision": "fp32"}, {"compile": True}], ids=str)
+def test_workers_with_gpus_train_and_evaluate_as_the_cuda_executor_does(options):
+    task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), FedBuff()
+    p = timeline(algorithm)
+    results = []
+    for executor in (Ray(task, LOCAL, p.seed, "cuda", **options), Cuda(task, LOCAL, p.seed, "cuda", **options)):
+        simulation = simulate(p, task, algorithm, LOCAL, executor=executor)
+        results.append((list(simulation), simulation.server.model))
+    (records, one), (others, two) = results
+    # The server's steps are rounded on the CPU here, on the GPU there.
+    torch.testing.assert_close(one.params, two.params.cpu(), rtol=1e-2, atol=1e-3)
+    assert [r.metrics["loss"] for r in records] == pytest.approx([r.metrics["loss"] for r in others], rel=1e-2)
 
 
 def test_bad_options():

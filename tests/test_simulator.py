@@ -163,11 +163,11 @@ def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, d
             p = plan(algorithm.schedule(5, 3), 8, Delays(model, dropout=0.1), steps=4, seed=3)
             records, one = run(p, task, algorithm)
             make = partial(EXECUTORS[name], task, LOCAL, p.seed, device, **precise)
-            others, two = run(p, task, algorithm, executor=make(), device=device)
+            others, two = run(p, task, algorithm, executor=make())
             torch.testing.assert_close(two.params.cpu(), one.params, rtol=1e-3, atol=1e-4)
             torch.testing.assert_close(two.buffers.cpu(), one.buffers, rtol=1e-3, atol=1e-5)
             assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
-    again = run(p, task, algorithm, executor=make(), device=device)[1]
+    again = run(p, task, algorithm, executor=make())[1]
     assert torch.equal(again.params, two.params), "an executor must repeat itself exactly"
 
 

@@ -86,7 +86,7 @@ class RunConfig:
     run: RunSettings
     task: Callable[[], Any]
     executor: Callable[..., Any]
-    device: str
+    device: str  # where the server's models are
     threads: int | None
     tables: Table
 
@@ -169,7 +169,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         run=run,
         task=make_task,
         executor=executor,
-        device=device,
+        device="cpu" if executor_table["name"] == "ray" else device,  # the workers have theirs
         threads=threads,
         tables=_plain(resolved),
     )

@@ -73,7 +73,6 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
             config.algorithm,
             config.local,
             executor=executor,
-            device=config.device,
             eval_every=config.run.eval_every,
             target=target,
             checks=config.checks,
@@ -152,7 +151,7 @@ def execute(
                 "place": config.place,
                 **runs.summarise(lines, config.run.target),
                 "wall": simulation.progress.wall,
-                "device": _device(config.device),
+                "device": _device(config),
                 "versions": {
                     "fadas": fadas.__version__,
                     "torch": torch.__version__,
@@ -220,7 +219,12 @@ def _interruptible(simulation: Simulation) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _device(name: str) -> str:
+def _device(config: RunConfig) -> str:
+    """What the clients were trained on."""
+    executor = config.tables["executor"]
+    if executor["name"] == "ray":
+        return f"Ray, {executor['device']}"
+    name = config.device
     return torch.cuda.get_device_name(name) if torch.device(name).type == "cuda" else f"{platform.machine()} {name}"
 
 

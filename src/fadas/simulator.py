@@ -48,7 +48,6 @@ class Simulation:
         algorithm: Algorithm,
         local: LocalSGD,
         executor: Executor,
-        device: str,
         eval_every: int,
         target: float | None,
         checks: Checks | None = None,
@@ -59,7 +58,7 @@ class Simulation:
             raise ValueError(f"eval_every must be at least 1, not {eval_every}")
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = eval_every, target
-        self._flat = FlatModule(task.module(plan.seed), device)
+        self._flat = FlatModule(task.module(plan.seed), executor.device)
         check(self._flat, task, local)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = Progress()
@@ -207,4 +206,4 @@ def simulate(
         if executor not in EXECUTORS:
             raise ValueError(f"unknown executor {executor!r}; there are {', '.join(EXECUTORS)}")
         executor = EXECUTORS[executor](task, local, plan.seed, device)
-    return Simulation(plan, task, algorithm, local, executor, device, eval_every, target, checks)
+    return Simulation(plan, task, algorithm, local, executor, eval_every, target, checks)

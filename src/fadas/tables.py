@@ -37,7 +37,7 @@ def load(
     executor = named[-1] if named else executor
     section = as_table(tables.get("executor", {}), "executor")
     if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
-        common = ("device", "threads", "compile") if executor in ("auto", "cuda") else ("device", "threads")
+        common = ("device", "threads", "compile") if executor in ("auto", "cuda", "ray") else ("device", "threads")
         tables["executor"] = {"name": executor, **{key: section[key] for key in common if key in section}}
     for override in overrides:
         _override(tables, override)

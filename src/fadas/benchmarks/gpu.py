@@ -44,7 +44,7 @@ def _images(scale: float) -> tuple[list[Row], str]:
         torch.cuda.synchronize()
         ready = time.perf_counter()
         torch.cuda.reset_peak_memory_stats()
-        simulation = simulate(timeline, task, algorithm, local, executor=executor, device="cuda", eval_every=eval_every)
+        simulation = simulate(timeline, task, algorithm, local, executor=executor, eval_every=eval_every)
         last = list(simulation)[-1]
         torch.cuda.synchronize()
         seconds = time.perf_counter() - ready

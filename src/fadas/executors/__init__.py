@@ -21,6 +21,8 @@ __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "R
 
 
 class Executor(Protocol):
+    device: str  # where models are
+
     def submit(self, job: Job, start: Model, due: int) -> None:
         """This job trains from `start` and will be collected, those with a smaller `due` first."""
         ...

@@ -22,7 +22,7 @@ class Batched:
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
-        self.size = size
+        self.size, self.device = size, device
         self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
         self._trainer.rehearse()
         self._small = is_small(task, local)

@@ -15,7 +15,7 @@ class Inline:
     def __init__(
         self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", precision: Precision = "fp32"
     ) -> None:
-        self.task, self.local, self.seed = task, local, seed
+        self.task, self.local, self.seed, self.device = task, local, seed, device
         self.evaluation = FlatModule(task.module(seed), device)
         self._autocast = use(precision, device)
         self._pending: dict[int, Model] = {}

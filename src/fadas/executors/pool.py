@@ -16,6 +16,8 @@ Slot = TypeVar("Slot")  # a worker's place for one job; it has two, so that it n
 class Pool(ABC, Generic[Slot]):
     """Subclasses say how a job gets to a worker and how its update comes back."""
 
+    device = "cpu"
+
     def __init__(self, task: Task, local: LocalSGD, seed: int) -> None:
         self.task, self.local, self.seed = task, local, seed
         self._flat = FlatModule(task.module(seed))  # for evaluation, in this process

@@ -2,11 +2,12 @@
 
 A worker is a Ray actor that holds the task. Each model version is put into the object store once, from where every
 node fetches it once; it is freed when its last job is done. A worker that dies is restarted by Ray, which then repeats
-its job.
+its job. The server is on this process's CPU, which need not have a GPU where the workers have theirs.
 """
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,38 +17,52 @@ from fadas.client import LocalSGD
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.pool import Pool
+from fadas.executors.precision import Precision
 from fadas.ledger import Job
 from fadas.model import Model, Update
 from fadas.task import Task
 
 _RETRIES = 3  # of a job that takes its worker down
+_PLACES = 16  # jobs that a worker with a GPU has at hand: those that it trains together, and the next ones
+
+
+def _is_cuda(device: str) -> bool:
+    return torch.device(device).type == "cuda"
 
 
 class Trainer:
     """What runs in a Ray worker. Loads the task once."""
 
-    def __init__(self, path: list[str], task: list[Any], local: LocalSGD, seed: int, device: str) -> None:
+    def __init__(
+        self, path: list[str], task: list[Any], local: LocalSGD, seed: int, device: str, options: dict[str, Any]
+    ) -> None:
         import ray
 
         sys.path += [entry for entry in path if entry not in sys.path]  # the task may come from the user's own modules
         torch.set_num_threads(1)  # a worker has one CPU; and the number of threads may change the last bits
-        make = Cuda if torch.device(device).type == "cuda" else Inline
-        self._executor, self._device = make(ray.get(task[0]), local, seed, device), device
+        make = Cuda if _is_cuda(device) else Inline
+        self._executor = make(ray.get(task[0]), local, seed, device, **options)
 
     def pid(self) -> int:
         return os.getpid()
 
-    def train(self, job: tuple[int, int, int], params: Any, buffers: Any) -> tuple[Any, Any, float]:
-        start = Model(*(torch.tensor(array, device=self._device) for array in (params, buffers)))
-        self._executor.submit(Job(*job), start, 0)
+    def train(self, job: tuple[int, int, int], *model: Any) -> tuple[Any, Any, float]:
+        self._executor.submit(Job(*job), self._model(model), 0)
         update = self._executor.collect(Job(*job))
         return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
+
+    def evaluate(self, *model: Any) -> dict[str, float]:
+        return self._executor.evaluate(self._model(model))
+
+    def _model(self, arrays: Any) -> Model:
+        return Model(*(torch.tensor(array, device=self._executor.device) for array in arrays))
 
 
 class Ray(Pool[Any]):
     """A Ray cluster: local by default, `address` for an existing one. With device = "cuda" a worker per GPU.
 
-    `workers` defaults to the cluster's CPUs or, for CUDA, GPUs.
+    `workers` defaults to the cluster's CPUs or, for CUDA, GPUs. `precision` and `compile` are as for the executors
+    that the workers have: inline, or cuda.
     """
 
     def __init__(
@@ -58,6 +73,8 @@ class Ray(Pool[Any]):
         device: str = "cpu",
         address: str | None = None,
         workers: int | None = None,
+        precision: Precision | None = None,
+        compile: bool = False,
     ) -> None:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default: else it warns
         try:
@@ -67,7 +84,9 @@ class Ray(Pool[Any]):
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)
-        self._ray, self._device, self._address, self._count = ray, device, address, workers
+        self._ray, self._cuda, self._address, self._count = ray, _is_cuda(device), address, workers
+        own: dict[str, Any] = {} if precision is None else {"precision": precision}
+        self._options = (device, {**own, "compile": compile} if self._cuda else own)
         self._connected = False
         self._task: list[Any] = []
         self.actors: list[Any] = []
@@ -75,33 +94,36 @@ class Ray(Pool[Any]):
         self._under_way: dict[Any, tuple[Any, Job, Model]] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
-        if not self.actors:
-            self._start()
+        self._start()
         super().submit(job, start, due)
 
     def _start(self) -> None:
+        """Begin, where that has not been done: a cluster is not asked for anything before there is work."""
+        if self.actors:
+            return
         ray = self._ray
         if not ray.is_initialized():
             ray.init(self._address, log_to_driver=False, include_dashboard=False, configure_logging=False)
             self._connected = True
-        cuda = torch.device(self._device).type == "cuda"
-        resources = ray.cluster_resources()
-        count = self._count or int(resources.get("GPU" if cuda else "CPU", 0))
-        if not count:
-            raise RuntimeError(f"the Ray cluster has no {'GPUs' if cuda else 'CPUs'}")
-        options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1, "max_concurrency": 8} if cuda else {"num_cpus": 1}
+        there = int(ray.cluster_resources().get("GPU" if self._cuda else "CPU", 0))
+        count = self._count or there
+        if not count or count > there:  # Ray would wait for more without a word
+            found = f"the Ray cluster has {there} {'GPUs' if self._cuda else 'CPUs'} for {count or 'the'} workers"
+            if not (count and self._address):
+                raise RuntimeError(found)
+            warnings.warn(f"{found}: waiting for it to grow", stacklevel=2)
+        gpu = {"num_gpus": 1, "max_concurrency": _PLACES + 1}  # one for evaluation
+        options: dict[str, Any] = {"num_cpus": 1, **(gpu if self._cuda else {})}
         actor = ray.remote(Trainer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
         # In a list, a reference stays one: the worker fetches it when it is ready to. We hold it for those restarted.
         self._task = task = [ray.put(self.task)]
-        self.actors = [actor.remote(sys.path, task, self.local, self.seed, self._device) for _ in range(count)]
-        places = 16 if cuda else 2
-        self._free = [actor for _ in range(places) for actor in self.actors]
+        self.actors = [actor.remote(sys.path, task, self.local, self.seed, *self._options) for _ in range(count)]
+        self._free = [actor for _ in range(_PLACES if self._cuda else 2) for actor in self.actors]
 
     def _send(self, slot: Any, job: Job, start: Model) -> None:
         key = id(start)  # unique while the model is alive, and it is: the entry holds it
         if key not in self._versions:
-            arrays = [tensor.cpu().numpy() for tensor in (start.params, start.buffers)]
-            self._versions[key] = (start, [self._ray.put(array) for array in arrays], set())
+            self._versions[key] = (start, self._put(start), set())
         _, stored, jobs = self._versions[key]
         jobs.add(job.id)
         self._under_way[slot.train.remote(tuple(job), *stored)] = (slot, job, start)
@@ -118,18 +140,18 @@ class Ray(Pool[Any]):
             jobs.discard(job.id)
             if not jobs:
                 del self._versions[id(start)]
-            device = start.params.device
-            yield (
-                slot,
-                Update(
-                    job,
-                    torch.tensor(delta, device=device),
-                    torch.tensor(buffers, device=device),
-                    start.params,
-                    self.task.sizes[job.client],
-                    {"loss": loss},
-                ),
-            )
+            delta, buffers = torch.tensor(delta), torch.tensor(buffers)
+            yield slot, Update(job, delta, buffers, start.params, self.task.sizes[job.client], {"loss": loss})
+
+    def _put(self, model: Model) -> list[Any]:
+        return [self._ray.put(tensor.numpy()) for tensor in (model.params, model.buffers)]
+
+    def evaluate(self, model: Model) -> dict[str, float]:
+        """Where there are GPUs, on one of them."""
+        if not self._cuda:
+            return super().evaluate(model)
+        self._start()
+        return self._ray.get(self.actors[0].evaluate.remote(*self._put(model)))
 
     def close(self) -> None:
         super().close()
