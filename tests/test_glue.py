@@ -93,6 +93,14 @@ def test_tokenised_once(data, checkpoint, monkeypatch):
     assert first.test[1].max() == 1, "the second sentence has a token type of its own"
 
 
+def test_an_encoder_beside_the_data_is_found_by_its_name(data, checkpoint):
+    (data / "someone").mkdir()
+    os.symlink(checkpoint, data / "someone" / "bert")
+    named, direct = (TASKS["rte"](clients=4, encoder=encoder).module(1) for encoder in ("someone/bert", checkpoint))
+    for one, other in zip(named.parameters(), direct.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_padding_does_not_matter(data, checkpoint):
     task = TASKS["rte"](clients=4, encoder=checkpoint, max_length=30)
     module = task.module().eval()

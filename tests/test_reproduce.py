@@ -56,6 +56,12 @@ def test_cells_are_run_once_and_kept(small):
     assert [path.stat().st_mtime_ns for path in files] == before
 
 
+def test_several_artefacts_in_one_go_share_their_cells(small):
+    output = reproduce(small, "large-cifar10", "ablation-tau-c", "--only", "fadas-da").output
+    assert "large-cifar10, ablation-tau-c: 5 cells run" in output
+    assert "stand alone" in reproduce(small, "large-cifar10", "report").output
+
+
 def test_an_interrupted_cell_goes_on_and_a_finished_one_is_only_read(small):
     assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
     path = small / "results/cifar10-large-dir0.1/fedbuff-1.json"
@@ -87,6 +93,7 @@ def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small):
     [
         (["large-cifar11"], "did you mean 'large-cifar10'"),
         (["large-cifar10", "--only", "fedprox"], "no method 'fedprox'"),
+        (["large-cifar10", "language", "--only", "fedams"], "no method 'fedams' in large-cifar10, language"),
         (["large-cifar10", "--set", "local.lr=1"], "only the executor's options"),
         (["large-cifar10", "--executor", "warp"], "warp"),
     ],

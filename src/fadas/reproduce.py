@@ -31,15 +31,16 @@ class Places:
 
 
 def missing(
-    artefact: Artefact, places: Places, only: Sequence[str] | None, seeds: int | None, rounds: int | None
+    artefacts: Sequence[Artefact], places: Places, only: Sequence[str] | None, seeds: int | None, rounds: int | None
 ) -> list[Cell]:
-    """The cells of an artefact that have no result yet, each once."""
-    methods = {row.method for row in artefact.rows}
+    """The cells of some artefacts that have no result yet, each once."""
+    methods = {row.method for artefact in artefacts for row in artefact.rows}
     for method in only or ():
         if method not in methods:
-            raise ConfigError(f"{artefact.name} has no method {method!r}; it has {', '.join(sorted(methods))}")
-    cells = [cell for cell in dict.fromkeys(artefact.all_cells(seeds, rounds)) if not only or cell.method in only]
-    return [cell for cell in cells if not done(cell, places)]
+            names = ", ".join(artefact.name for artefact in artefacts)
+            raise ConfigError(f"no method {method!r} in {names}; there are {', '.join(sorted(methods))}")
+    cells = dict.fromkeys(cell for artefact in artefacts for cell in artefact.all_cells(seeds, rounds))
+    return [cell for cell in cells if (not only or cell.method in only) and not done(cell, places)]
 
 
 def done(cell: Cell, places: Places) -> bool:

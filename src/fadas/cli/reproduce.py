@@ -8,11 +8,11 @@ import typer
 
 from fadas.cli.experiments import DataDir, Device, Executor, Set, use_data
 
-WHAT = "An artefact; or `list`: name them all; or `report`: render what has been run."
+WHAT = "Artefacts; or `list`: name them all; or `report`: render what has been run."
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="ARTEFACT|list|report", help=WHAT)],
+    what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report", help=WHAT)],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 1 to N; default: as many as the paper used.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Stop after N x M client updates; kept apart.")] = None,
@@ -27,7 +27,7 @@ def reproduce(
     work: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs/reproduce"),
     page: Annotated[Path, typer.Option(metavar="FILE", help="The report.")] = Path("docs/reproduction.md"),
 ) -> None:
-    """Run the cells of one of the paper's tables or figures, and report all that have been run.
+    """Run the cells of some of the paper's tables and figures, and report all that have been run.
 
     A cell is one method on one data set with one seed. Each leaves a small JSON in `results`; what is there is not run
     again, and an interrupted cell goes on where it was. --set is for the executor's options only.
@@ -35,15 +35,18 @@ def reproduce(
     from fadas.report.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table
 
-    if what in ("list", "report") and (only or seeds or rounds or executor or device or set_):
-        raise typer.BadParameter(f"{what} takes no option that chooses cells or how to run them")
-    if what == "report":
+    if {"list", "report"} & {*what}:
+        if len(what) > 1:
+            raise typer.BadParameter("list and report stand alone")
+        if only or seeds or rounds or executor or device or set_:
+            raise typer.BadParameter(f"{what[0]} takes no option that chooses cells or how to run them")
+    if what == ["report"]:
         from fadas.report.reproduction import write
 
         for path in write(page, results):
             print_line(f"written: {path}")
         return
-    if what == "list":
+    if what == ["list"]:
         rows = []
         for name, one in artefacts().items():
             cells = list(dict.fromkeys(one.all_cells()))
@@ -59,7 +62,7 @@ def reproduce(
     use_data(data_dir)
     chosen = None if only is None else [name.strip() for name in only.split(",")]
     places = Places(experiments, results, work)
-    cells = missing(artefact(what), places, chosen, seeds, rounds)
+    cells = missing([artefact(name) for name in what], places, chosen, seeds, rounds)
     options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
     ran = 0
     with Display(0, "updates") as display:
@@ -72,7 +75,7 @@ def reproduce(
             spread = f"{result.accuracy:.1%} ± {100 * result.accuracy_std:.1f}"
             display.say(f"{cell.experiment} {cell.name}: {spread}, {result.wall:.0f} s")
             ran += 1
-    print_line(f"{what}: {ran} cells run; fadas reproduce report renders them")
+    print_line(f"{', '.join(what)}: {ran} cells run; fadas reproduce report renders them")
 
 
 def add_to(app: typer.Typer) -> None:

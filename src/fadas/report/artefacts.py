@@ -33,7 +33,7 @@ class Cell:
 
 def _short(change: str) -> str:
     key, _, value = change.partition("=")
-    return f"{key.rpartition('.')[2]}={value}"
+    return f"{key.rpartition('.')[2]}={value.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Artefact:
     note: str = ""  # what a reader must know
     axis: str = ""  # of a figure: step, updates or time
     claim: str = ""  # what the paper reads from the figure
+
+    @property
+    def compared(self) -> bool:
+        """Has the paper numbers for it?"""
+        return any(row.published for row in self.rows)
 
     def cells(self, row: Row, experiment: str, seeds: int | None = None, rounds: int | None = None) -> list[Cell]:
         changes = row.set if rounds is None else (*row.set, f"rounds={rounds}")
@@ -98,13 +103,12 @@ class Result:
 
 
 def artefacts() -> dict[str, Artefact]:
-    tables = _paper()["artefacts"]
-    return {
-        name: Artefact(
-            name, **{**table, "rows": [Row(**{**row, "set": tuple(row.get("set", ()))}) for row in table["rows"]]}
-        )
-        for name, table in tables.items()
-    }
+    found: dict[str, Artefact] = {}
+    for name, table in _paper()["artefacts"].items():
+        common = table.pop("set", [])  # of all its rows
+        rows = [Row(**{**row, "set": (*common, *row.get("set", ()))}) for row in table["rows"]]
+        found[name] = Artefact(name, **{**table, "rows": rows})
+    return found
 
 
 def artefact(name: str) -> Artefact:

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -73,16 +73,20 @@ def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measur
 def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> Measured:
     """Less is better; the paper gives no spread, so only a tenth more or less counts as agreement."""
     found = results_of(artefact, row, column, results)
-    if not found or not row.published:
+    if not found:
         return Measured("not run", "not run")
-    time, end, published = found[0].time_to_target, found[0].curve[-1][2], row.published[column]
-    if time is None:
-        # a run that ended before it could have agreed says nothing
+    time, end = found[0].time_to_target, found[0].curve[-1][2]
+    text = f"not by {end:.0f} ({100 * found[0].accuracy:.1f} %)" if time is None else f"{time:.1f}"
+    published = row.published[column] if row.published else None
+    if published is None:
+        verdict = ""
+    elif time is None:  # a run that ended before it could have agreed says nothing
         verdict = "agrees" if published == "never" else "worse" if end > 1.1 * published else ""
-        return Measured(f"not by {end:.0f} ({100 * found[0].accuracy:.1f} %)", verdict)
-    if published == "never" or time < 0.9 * published:
-        return Measured(f"{time:.1f}", "better")
-    return Measured(f"{time:.1f}", "agrees" if time <= 1.1 * published else "worse")
+    elif published == "never" or time < 0.9 * published:
+        verdict = "better"
+    else:
+        verdict = "agrees" if time <= 1.1 * published else "worse"
+    return Measured(text, verdict)
 
 
 def _published(entry: Any) -> str:
@@ -197,27 +201,27 @@ def _curves(artefact: Artefact, column: int, results: Path) -> Curves:
 
 def _times(artefact: Artefact, results: Path) -> Iterator[Block]:
     """As the paper has it: a line for each data set."""
-    head = ["", "target", *(f"{row.name}{what}" for row in artefact.rows for what in (", paper", ", measured"))]
+    head = ["", "target", *_headings(artefact, [row.name for row in artefact.rows])]
     measured = _measured(artefact, results)
     rows: list[tuple[str, ...]] = []
     for column, heading in enumerate(artefact.columns):
         entries = [heading, f"{artefact.targets[column]:.0%}"]
         for row, ones in zip(artefact.rows, measured, strict=True):
-            entries += [_published((row.published or {})[column]), _marked(ones[column])]
+            entries += _entry(artefact, row.published and row.published[column], ones[column])
         rows.append(tuple(entries))
     yield Block("table", head=tuple(head), rows=tuple(rows))
 
 
 def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
-    head = ["method", *(f"{column}{what}" for column in artefact.columns for what in (", paper", ", measured"))]
+    head = ["method", *_headings(artefact, artefact.columns)]
     rows: list[tuple[str, ...]] = []
     for row, measured in zip(artefact.rows, _measured(artefact, results), strict=True):
         entries = [row.name]
         for published, one in zip_longest(row.published or [], measured):
-            entries += [_published(published), _marked(one)]
+            entries += _entry(artefact, published, one)
         rows.append(tuple(entries))
     yield Block("table", head=tuple(head), rows=tuple(rows))
-    if artefact.seeds > 1 or any(row.set for row in artefact.rows):
+    if artefact.seeds > 1 or len({row.set for row in artefact.rows}) > 1:
         return  # the table of one seed at the default settings shows these
     for column, heading in enumerate(artefact.columns):
         curves = _curves(artefact, column, results)
@@ -232,6 +236,15 @@ def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
     if beside:
         yield Block("text", "With other settings than the published ones:")
         yield Block("table", head=("method and settings", "", "measured"), rows=tuple(beside))
+
+
+def _headings(artefact: Artefact, names: Iterable[str]) -> list[str]:
+    kinds = (", paper", ", measured") if artefact.compared else ("",)
+    return [f"{name}{kind}" for name in names for kind in kinds]
+
+
+def _entry(artefact: Artefact, published: Any, one: Measured) -> list[str]:
+    return [_published(published), _marked(one)] if artefact.compared else [_marked(one)]
 
 
 def _marked(one: Measured) -> str:

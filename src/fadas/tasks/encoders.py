@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fadas.tasks.data import root
+
 TINY = "tiny"
 _TINY_VOCABULARY = 1000
 
@@ -142,7 +144,8 @@ def _load(kind: str, encoder: str, **options: Any) -> Any:
         raise ValueError("the language tasks need an extra: pip install 'fadas[language]'") from None
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    local = root() / encoder  # where there is no hub: a folder of that name beside the data
     try:
-        return getattr(transformers, kind).from_pretrained(encoder, **options)
+        return getattr(transformers, kind).from_pretrained(local if local.is_dir() else encoder, **options)
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot load the encoder {encoder!r}: {str(error).splitlines()[0]}") from None

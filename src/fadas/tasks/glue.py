@@ -58,7 +58,8 @@ def glue(
 ) -> Task:
     """A GLUE task from its official TSV files: a BERT-family encoder, fine-tuned with LoRA.
 
-    `encoder` is a name or a local path that transformers loads, or "tiny": a small random one for trying things out.
+    `encoder` is a name or a local path that transformers loads, a folder of that name beside the data coming first;
+    or "tiny": a small random one for trying things out.
     LoRA of `rank` and `lora_alpha` goes into the encoder's modules named `targets`. Measured on the dev set.
     """
     if limit is not None and limit < 1:
