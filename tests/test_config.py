@@ -117,7 +117,7 @@ refill = "update"
         optimizer=AMSGrad(bias_correction=True), step_size=DelayAdaptive(0.1, 3, "capped"), refill="update"
     )
     assert resolved(tmp_path, text, "mine").tables["algorithms"]["mine"]["optimizer"] == {
-        "name": "amsgrad", "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "bias_correction": False
+        "name": "amsgrad", "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "bias_correction": False, "floor": 0.0
     }  # fmt: skip
     for label in ("mine", "other", "whole"):
         config = resolved(tmp_path, text, label)

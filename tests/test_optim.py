@@ -50,6 +50,19 @@ def test_three_steps_by_recurrence(optimizer, expected):
         assert got.tolist() == pytest.approx(want, rel=1e-12)
 
 
+def test_amsgrad_with_a_floor_is_fedams_own_recurrence():
+    """vhat = max(vhat, v, floor), by hand: the first delta is too small for it, the second is not."""
+    optimizer, x, slots, m, v, vhat = AMSGrad(floor=1e-4), torch.zeros(1, dtype=torch.float64), {}, 0.0, 0.0, 0.0
+    expected = 0.0
+    for delta in (0.05, 0.5, -0.02):
+        m, v = 0.9 * m + 0.1 * delta, 0.99 * v + 0.01 * delta**2
+        vhat = max(vhat, v, 1e-4)
+        expected += 0.1 * m / (math.sqrt(vhat) + 1e-8)
+        x, slots = optimizer.apply(x, torch.tensor([delta], dtype=torch.float64), slots, 0.1)
+    assert x.item() == pytest.approx(expected, rel=1e-12)
+    assert 0.01 * 0.05**2 < 1e-4 < 0.01 * 0.5**2
+
+
 def test_amsgrad_three_steps_by_hand():
     """First coordinate, deltas 1, 0.5, -1 with beta1 = 0.9, beta2 = 0.99 and eta = 0.1, worked out on paper.
 
@@ -132,7 +145,14 @@ def test_contract(name):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: SGD(1.0), lambda: Adam(beta1=-0.1), lambda: AMSGrad(eps=0), lambda: Adagrad(beta1=1)]
+    "make",
+    [
+        lambda: SGD(1.0),
+        lambda: Adam(beta1=-0.1),
+        lambda: AMSGrad(eps=0),
+        lambda: AMSGrad(floor=-1),
+        lambda: Adagrad(beta1=1),
+    ],
 )
 def test_bad_parameters(make):
     with pytest.raises(ValueError, match="must be"):

@@ -77,10 +77,21 @@ class Adam(_Adaptive):
 
 @dataclass(frozen=True)
 class AMSGrad(_Adaptive):
-    """Adam whose denominator never shrinks: vhat = max(vhat, v); without bias correction by default, as in FADAS."""
+    """Adam whose denominator never shrinks: vhat = max(vhat, v); without bias correction by default, as in FADAS.
+
+    `floor` bounds vhat from below, as the authors of FedAMS have it: there, with eps in its place.
+    """
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.floor < math.inf:
+            raise ValueError(f"floor must be at least 0 and finite, not {self.floor}")
 
     def bound(self, v: Tensor, slots: Slots) -> dict[str, Tensor]:
-        return {"vhat": torch.maximum(_slot(slots, "vhat", v), v)}
+        vhat = slots["vhat"] if "vhat" in slots else torch.full_like(v, self.floor)
+        return {"vhat": torch.maximum(vhat, v)}
 
 
 @dataclass(frozen=True)
