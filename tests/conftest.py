@@ -12,11 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import nn
 
 from fadas.task import Task
 
 torch.set_num_threads(1)
+# What an example does is tested, not how fast: on a busy machine any of them may pause.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 os.environ["FADAS_ALLOW_CODE"] = "1"  # tests name code of their own; one checks that it is refused otherwise
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "datasets.py"  # rebuilds real data, where it exists

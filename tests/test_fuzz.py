@@ -23,7 +23,6 @@ DEMO = ROOT / "experiments" / "demo.toml"
 EXAMPLES = int(os.environ.get("FADAS_FUZZ", "60"))
 FUZZ = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -16,7 +16,7 @@ def ledgers(draw):
     return Ledger(Schedule(concurrency, buffer, refill), clients, draw(st.integers(0, 1000)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ledgers(), st.data())
 def test_properties(ledger: Ledger, data):
     schedule = ledger.schedule

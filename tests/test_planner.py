@@ -12,7 +12,7 @@ from fadas.ledger import Schedule
 from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["arrival", "update", "round"]),
     st.integers(1, 6),

@@ -38,7 +38,7 @@ def test_by_hand():
     torch.testing.assert_close(combine(Clipped(1.0), deltas), sum(d / d.norm() for d in deltas) / 3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 12), st.integers(0, 10**6), st.sampled_from(["flip", "noise", "huge", "same"]), st.data())
 def test_the_stated_number_of_bad_updates_is_withstood(count, seed, attack, data):
     generator = torch.Generator().manual_seed(seed)

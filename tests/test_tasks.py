@@ -12,7 +12,7 @@ from fadas.tasks import TASKS
 from fadas.tasks.partition import by_shards, dirichlet, dirichlet_capped, iid, natural
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 30), st.floats(0.01, 10), st.integers(0, 1000))
 def test_a_partition_deals_out_every_example_once_and_leaves_nobody_empty(clients, alpha, seed):
     labels = np.random.default_rng(seed).integers(0, 5, 60)
