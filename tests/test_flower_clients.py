@@ -22,6 +22,7 @@ from fadas.flower import AsyncStrategy
 from fadas.ledger import Schedule
 
 NODES = 3
+PATIENCE = 600  # seconds: on a busy machine it takes Ray more than one minute until its workers answer
 BACKEND = {
     "init_args": {"num_cpus": 2, "log_to_driver": False, "object_store_memory": 100_000_000},
     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -107,7 +108,7 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
         nodes.extend(ids)
         FedAvg(fraction_evaluate=0.0).start(grid, ArrayRecord(initial), num_rounds=1)
         strategy = AsyncStrategy(fadas.FedBuff(eta=0.5), Schedule(3, 2), folder=tmp_path, poll=0.05)
-        results.append(strategy.start(grid, ArrayRecord(initial), 8, timeout=60, evaluate_fn=evaluate))
+        results.append(strategy.start(grid, ArrayRecord(initial), 8, timeout=PATIENCE, evaluate_fn=evaluate))
 
     federate(ordinary, main)
     (result,) = results
@@ -183,7 +184,7 @@ def test_adapters_alone_or_as_deltas_are_trained_and_all_that_is_frozen_stays_bi
                 )
                 config = ConfigRecord({"delta": reply == "delta", "statistics": statistics})
                 arrays = ArrayRecord({name: Array(v) for name, v in initial.items()})
-                results[reply, statistics] = strategy.start(grid, arrays, 4, timeout=60, train_config=config)
+                results[reply, statistics] = strategy.start(grid, arrays, 4, timeout=PATIENCE, train_config=config)
 
     federate(adapter, main)
     for (reply, statistics), result in results.items():
