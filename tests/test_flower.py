@@ -28,6 +28,7 @@ from fadas.simulator import simulate
 from fadas.tasks import TASKS
 
 BIN = Path(sys.executable).parent
+PATIENCE = 600  # seconds: on a busy machine a Ray takes minutes to start, and what takes this long hangs
 
 
 def free_port():
@@ -39,13 +40,13 @@ def free_port():
             return port
 
 
-def wait_for(condition, seconds, what):
-    end = time.monotonic() + seconds
+def wait_for(condition, what):
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if value := condition():
             return value
         time.sleep(0.2)
-    raise AssertionError(f"{what}: not within {seconds} s")
+    raise AssertionError(f"{what}: not within {PATIENCE} s")
 
 
 class Federation:
@@ -73,7 +74,7 @@ class Federation:
             *("--disable-runtime-dependency-installation", "--port", str(self.port), *options),
             log=self.log,
         )
-        wait_for(lambda: "Starting Flower SuperExec" in self.log.read_text(), 60, "SuperLink")
+        wait_for(lambda: "Starting Flower SuperExec" in self.log.read_text(), "SuperLink")
 
     def spawn(self, name, *arguments, log):
         with log.open("w") as file:
@@ -162,7 +163,7 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
     settings = {"algorithm": "fadas", "algorithm-eta": 0.003, "num-server-rounds": 60, "folder": str(tmp_path / "runs")}
     one.run(app, settings, *SIMULATION)
-    wait_for((folder / "summary.json").exists, 240, "the run")
+    wait_for((folder / "summary.json").exists, "the run")
     records = lines(folder)
     assert [r["step"] for r in records] == list(range(1, 61))
     assert {job["client"] for r in records for job in r["jobs"]} == set(range(8))
@@ -224,11 +225,11 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
 
     one = federation("--insecure", "--simulation")
     app, folder = make_app(tmp_path / "app", faulty), tmp_path / "runs" / "fedbuff-1"
-    settings = {"algorithm": "fedbuff", "algorithm-eta": 1.0, "num-server-rounds": 25, "folder": str(tmp_path / "runs")}
+    settings = {"algorithm": "fedbuff", "algorithm-eta": 0.5, "num-server-rounds": 25, "folder": str(tmp_path / "runs")}
     app_config = app / "pyproject.toml"
     app_config.write_text(app_config.read_text().replace("deadline = 600.0", "deadline = 4.0"))
     one.run(app, settings, *SIMULATION)
-    wait_for((folder / "summary.json").exists, 240, "the run")
+    wait_for((folder / "summary.json").exists, "the run")
     records = lines(folder)
     assert [r["step"] for r in records] == list(range(1, 26))
     assert not {job["client"] for r in records for job in r["jobs"]} & {0, 1, 2}
@@ -236,7 +237,8 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
     assert last["refused"]["not finite"] > 0
     assert last["dropped"] > 0
     assert last["expired"] > 0
-    assert last["metrics"]["accuracy"] > 0.5
+    # In the simulator, over 25 seeds and three laws of delay, this mean is at least 0.68; a single step may be lower.
+    assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > 0.5
 
 
 def certificates(folder):
@@ -313,25 +315,23 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federat
         options = ("--superlink", f"127.0.0.1:{one.port}", "--root-certificates", certs / "ca.crt")
         options += ("--auth-supernode-private-key", key, "--port", free_port())
         nodes.append(one.spawn("flower-supernode", *options, log=tmp_path / f"node{number}.log"))
-    wait_for(lambda: one.log.read_text().count("Activated node_id") == 3, 60, "three nodes")
-    wait_for(
-        lambda: "No SuperNode found with the given public key" in one.log.read_text(), 60, "the stranger's refusal"
-    )
+    wait_for(lambda: one.log.read_text().count("Activated node_id") == 3, "three nodes")
+    wait_for(lambda: "No SuperNode found with the given public key" in one.log.read_text(), "the stranger's refusal")
 
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
     settings = {"algorithm": "fadas", "algorithm-eta": 0.01, "num-server-rounds": 12, "concurrency": 3, "buffer": 2}
     settings["folder"] = str(tmp_path / "runs")
     one.run(app, settings)
-    wait_for(lambda: len(lines(folder)) >= 2, 120, "the first steps")
+    wait_for(lambda: len(lines(folder)) >= 2, "the first steps")
     os.killpg(nodes[0].pid, signal.SIGKILL)  # in mid-job: with three slots, all three nodes are busy
-    wait_for(lambda: len(lines(folder)) >= 4, 120, "steps without the dead node")
-    before = lines(folder)
+    wait_for(lambda: len(lines(folder)) >= 5, "steps without the dead node")
+    before = lines(folder)[:-1]  # the checkpoint of the last one may still be in the making
     (server,) = descendants(tmp_path, "flwr-serverapp") or descendants(tmp_path, "serverapp")[:1]
     os.kill(server, signal.SIGKILL)
     time.sleep(3)
     assert not (folder / "summary.json").exists()
     one.run(app, settings)
-    wait_for((folder / "summary.json").exists, 240, "the resumed run")
+    wait_for((folder / "summary.json").exists, "the resumed run")
     records = lines(folder)
     assert records[: len(before)] == before
     assert [r["step"] for r in records] == list(range(1, 13))
