@@ -12,15 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 from torch import nn
 
 from fadas.task import Task
 
 torch.set_num_threads(1)
-# What an example does is tested, not how fast: on a busy machine any of them may pause.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # borrowed machines with a GPU may have little but torch: tests/test_cuda.py needs no more
+    pass
+else:  # what an example does is tested, not how fast: on a busy machine any of them may pause
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
 
 os.environ["FADAS_ALLOW_CODE"] = "1"  # tests name code of their own; one checks that it is refused otherwise
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "datasets.py"  # rebuilds real data, where it exists
