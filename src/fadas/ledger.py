@@ -7,6 +7,7 @@ arrivals, and both get the same jobs.
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal, NamedTuple, get_args
 
 from fadas.rng import CHOICE, mix
@@ -173,11 +174,10 @@ class Ledger:
         return job
 
 
+TAUS = ("tau_max", "tau_avg", "tau_med")
+
+
 def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
     """The paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
-    taus = sorted(step_maxima)
-    if not taus:
-        return {"tau_max": 0, "tau_avg": 0.0, "tau_med": 0.0}
-    middle = len(taus) // 2
-    median = taus[middle] if len(taus) % 2 else (taus[middle - 1] + taus[middle]) / 2
-    return {"tau_max": taus[-1], "tau_avg": sum(taus) / len(taus), "tau_med": float(median)}
+    taus = list(step_maxima) or [0]
+    return dict(zip(TAUS, (max(taus), sum(taus) / len(taus), float(median(taus))), strict=True))

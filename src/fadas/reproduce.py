@@ -14,7 +14,8 @@ from fadas import runs
 from fadas.build import ConfigError, Interrupted
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
-from fadas.report.artefacts import TAUS, Artefact, Cell, Result
+from fadas.ledger import TAUS
+from fadas.report.artefacts import Artefact, Cell, Result
 from fadas.report.artefacts import load as load_result
 from fadas.tables import load, select
 from fadas.task import Task

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fadas.build import ConfigError
-from fadas.ledger import tau_statistics
+from fadas.ledger import TAUS, tau_statistics
 from fadas.toml import dumps
 
 Line = dict[str, Any]
@@ -187,7 +187,7 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
     for name in ("seed", "step"):
         _need(summary, name, int)
     _need({"place": 0, **summary}, "place", int)
-    for name in ("tau_max", "tau_avg", "tau_med"):
+    for name in TAUS:
         _need(summary, name, int | float)
     for name in ("target", "time_to_target"):
         _need({name: None, **summary}, name, int | float | None)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fadas.build import ConfigError, unknown
-
-TAUS = ("tau_max", "tau_avg", "tau_med")
+from fadas.ledger import TAUS
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
+from fadas.ledger import TAUS
 from fadas.runs import Run, grouped
 
 
@@ -54,7 +55,7 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
         _std(at_updates),
         _mean(to_target),
         sum(value is not None for value in to_target),
-        **{key: fmean(run.summary[key] for run in runs) for key in ("tau_max", "tau_avg", "tau_med")},
+        **{key: fmean(run.summary[key] for run in runs) for key in TAUS},
     )
 
 

@@ -10,8 +10,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from fadas.build import ConfigError
+from fadas.ledger import TAUS
 from fadas.report.artefacts import (
-    TAUS,
     Artefact,
     Result,
     Row,
