@@ -133,6 +133,14 @@ def test_overrides(tmp_path):
     assert seeds(load(write(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
 
 
+def test_paths_in_a_profile_are_relative_to_the_file_too_and_those_of_set_are_not(tmp_path):
+    text = BASE.replace('"mild"', '"table"\npath = "a.csv"') + '[profiles.smoke]\ndelays = { path = "b.csv" }\n'
+    path = write(tmp_path, text)
+    assert load(path)["delays"]["path"] == str(tmp_path.resolve() / "a.csv")
+    assert load(path, profile="smoke")["delays"]["path"] == str(tmp_path.resolve() / "b.csv")
+    assert load(path, ["delays.path=c.csv"], "smoke")["delays"]["path"] == "c.csv"
+
+
 def test_limits_may_stand_with_each_algorithm(tmp_path):
     tables = load(write(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
     assert seeds(tables) == (0,)

@@ -25,14 +25,14 @@ def load(
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     tables.setdefault("name", path.stem)
-    for section in ("task", "delays"):  # a path in the file is relative to the file
-        if _has(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
-            tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
     profiles = as_table(tables.pop("profiles", {}), "profiles")
     if profile is not None:
         if profile not in profiles:
             raise unknown("profile", profile, profiles)
         tables = _merge(tables, as_table(profiles[profile], f"profiles.{profile}"))
+    for section in ("task", "delays"):  # a path in the file is relative to the file
+        if _has(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
+            tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
     named = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("executor.name=")]
     executor = named[-1] if named else executor
     section = as_table(tables.get("executor", {}), "executor")
