@@ -18,16 +18,20 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
     task: Annotated[str, typer.Option(help="The task to begin with: digits, cifar10, ...")] = "digits",
 ) -> None:
-    """Write a complete, small Flower app: three files and a pyproject.toml."""
+    """Write a complete, small Flower app: three files and a pyproject.toml.
+
+    For data of your own, begin with any task and change app/task.py.
+    """
     import re
     from importlib.resources import files
 
-    from fadas.build import ConfigError, lookup
+    from fadas.build import ConfigError, unknown
     from fadas.tasks import TASKS
     from fadas.terminal import print_line
 
-    if ":" not in task:
-        lookup(TASKS, "task", task)
+    ready = [name for name in TASKS if name != "files"]  # which needs a folder and a network as well
+    if task not in ready:
+        raise unknown("task", task, ready)
     if folder.exists():
         raise ConfigError(f"{folder} exists already")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
