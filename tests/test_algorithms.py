@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -19,12 +20,12 @@ from fadas.algorithms import (
     FedBuff,
 )
 from fadas.client import LocalSGD
-from fadas.combine import Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
+from fadas.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
 from fadas.ledger import Job, Schedule, Step
 from fadas.model import Model, ServerState, Update
 from fadas.planner import plan
 from fadas.simulator import simulate
-from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial
+from fadas.stepsize import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
 
 
 def state(*values, version=3, **slots):
@@ -167,6 +168,34 @@ def test_contract(name):
     assert all(torch.equal(slots[key], slot) for key, slot in one.slots.items())
     assert algorithm.step_size(STEP.delays) > 0
     assert algorithm.schedule(8, 4).concurrency == 8
+
+
+@pytest.mark.parametrize("name", COMBINES)
+def test_contract_of_combine_rules(name):
+    """Every combine rule: pure, a vector as long as the parameters, remembers tensors only, repeats itself exactly."""
+    if name == "private":
+        pytest.importorskip("dp_accounting")
+    combine, before = COMBINES[name](), state(1.0, 1.0)
+    step, three = updates(*((k, k, [1.0 + k, -2.0], 10 + k, [0.0, 1.0]) for k in range(3)))
+    kept = [u.delta.clone() for u in three]
+    (one, slots), (two, _) = (combine(before, step, three, 9) for _ in range(2))
+    assert one.shape == before.model.params.shape
+    assert torch.equal(one, two)
+    assert all(isinstance(slot, torch.Tensor) for slot in slots.values())
+    assert before.model.params.tolist() == [1.0, 1.0]
+    assert all(torch.equal(u.delta, k) for u, k in zip(three, kept, strict=True))
+    remembered = {key: slot.clone() for key, slot in slots.items()}
+    combine(replace(before, slots=slots), step, three, 9)
+    assert all(torch.equal(remembered[key], slot) for key, slot in slots.items()), "a slot was written in place"
+
+
+@pytest.mark.parametrize("name", STEP_SIZES)
+def test_contract_of_step_sizes(name):
+    """Every step size: positive, eta where there is no delay, and never larger for a longer one."""
+    size = STEP_SIZES[name](**{"delay-adaptive": {"eta": 0.6, "tau_c": 4}}.get(name, {"eta": 0.6}))
+    sizes = [size([0, tau]) for tau in range(50)]
+    assert sizes[0] == 0.6
+    assert all(0 < later <= earlier for earlier, later in pairwise(sizes))
 
 
 @pytest.mark.parametrize(
