@@ -32,6 +32,10 @@ def test_help_loads_nothing_heavy_and_shows_examples():
     for command in ("run", "plan", "sweep", "report", "watch", "reproduce", "list", "bench"):
         assert command in text
         assert "Example" in fadas(command, "--help").stdout
+    # in the command's own text: some versions of typer and click together do not show the help of arguments
+    for command, words in {"bench": ("cpu|gpu|ray|plan",), "reproduce": ("list names", "report renders")}.items():
+        assert all(word in fadas(command, "--help").stdout for word in words)
+    assert "cifar10|cifar100" in fadas("data", "get", "--help").stdout
     heavy = "import sys, fadas.cli; print([m for m in ('torch', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout == "[]\n"
 
@@ -179,6 +183,9 @@ def test_tensorboard(tmp_path):
         (["plan", DEMO, "--set", "run.time=0.1"], "time limit"),
         (["report", "nowhere"], "no finished runs in nowhere"),
         (["bench", "toast"], "unknown benchmark 'toast'"),
+        (["deploy", "init", "app", "--task", "digitz"], "unknown task 'digitz'; did you mean 'digits'?"),
+        (["deploy", "init", "app", "--task", "files"], "unknown task 'files'; known: cifar10, "),
+        (["deploy", "init", "app", "--task", "mine:task"], "unknown task 'mine:task'; known: cifar10, "),
         (["run", DEMO, "--executor", "cuda"], "the cuda executor needs a CUDA device"),
         (["sweep", DEMO, "--validation", "7"], "held-out share"),
         (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),

@@ -16,7 +16,7 @@ def _data() -> None:
 
 @app.command(epilog="Example: `fadas data get cifar10 --data-dir /data`")
 def get(
-    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    name: Annotated[str, typer.Argument(metavar="cifar10|cifar100")],
     data_dir: DataDir = None,
     url: Annotated[str | None, typer.Option(help="A mirror of the archive, instead of its home page.")] = None,
 ) -> None:

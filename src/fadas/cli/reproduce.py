@@ -8,11 +8,9 @@ import typer
 
 from fadas.cli.experiments import DataDir, Device, Executor, Set, use_data
 
-WHAT = "Artefacts; or `list`: name them all; or `report`: render what has been run."
-
 
 def reproduce(
-    what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report", help=WHAT)],
+    what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report")],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 1 to N; default: as many as the paper used.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Stop after N x M client updates; kept apart.")] = None,
@@ -27,10 +25,11 @@ def reproduce(
     work: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs/reproduce"),
     page: Annotated[Path, typer.Option(metavar="FILE", help="The report.")] = Path("docs/reproduction.md"),
 ) -> None:
-    """Run the cells of some of the paper's tables and figures, and report all that have been run.
+    """Run the cells of some of the paper's tables and figures that have not been run yet.
 
-    A cell is one method on one data set with one seed. Each leaves a small JSON in `results`; what is there is not run
-    again, and an interrupted cell goes on where it was. --set is for the executor's options only.
+    `list` names the artefacts, `report` renders what has been run of all of them. A cell is one method on one data set
+    with one seed. Each leaves a small JSON in `results`; what is there is not run again, and an interrupted cell goes
+    on where it was. --set is for the executor's options only.
     """
     from fadas.report.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table

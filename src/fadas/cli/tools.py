@@ -41,13 +41,14 @@ def _about(make: Any) -> tuple[str, str]:
 
 
 def bench(
-    what: Annotated[
-        str, typer.Argument(help="cpu, gpu or ray: executors against plain PyTorch. plan: planning at scale.")
-    ] = "cpu",
+    what: Annotated[str, typer.Argument(metavar="cpu|gpu|ray|plan")] = "cpu",
     scale: Annotated[float, typer.Option(min=0.001, help="Shrink or grow the workload.")] = 1.0,
     json_: Json = False,
 ) -> None:
-    """Measure fadas on this machine: ratios against a plain baseline in the same run, and memory."""
+    """Measure fadas on this machine: ratios against a plain baseline in the same run, and memory.
+
+    cpu, gpu, ray: executors against plain PyTorch. plan: planning at scale.
+    """
     import platform
 
     import torch
