@@ -32,7 +32,7 @@ test-browser: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Real runs, killed 200 times at random moments and resumed: about ten minutes.
+# Real runs, killed 200 times at random moments and resumed: ten to fifteen minutes.
 test-crash: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/test_crash.py -rA
 
