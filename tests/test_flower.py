@@ -326,6 +326,12 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federat
     settings["folder"] = str(tmp_path / "runs")
     one.run(app, settings)
     wait_for(lambda: len(lines(folder)) >= 2, "the first steps")
+    link = one.processes[0]
+    os.kill(link.pid, signal.SIGSTOP)  # as a network that is away for a while
+    time.sleep(15)
+    os.kill(link.pid, signal.SIGCONT)
+    known = len(lines(folder))
+    wait_for(lambda: len(lines(folder)) > known, "steps after the SuperLink's pause")
     os.killpg(nodes[0].pid, signal.SIGKILL)  # in mid-job: with three slots, all three nodes are busy
 
     def counted():
