@@ -27,6 +27,15 @@ def test_the_example_of_the_readme_runs():
     assert float(re.findall(r"accuracy ([\d.]+)%", done.stdout)[-1]) > 90
 
 
+def test_the_python_page_is_a_script_that_runs():
+    text = "\n".join([*blocks("docs/python.md", "python"), "print(steps == list(range(16, 41)))"])
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-2:] == ["3", "True"]
+    assert float(re.findall(r"'accuracy': ([\d.]+)", lines[4])[0]) > 0.7
+
+
 def test_the_commented_experiment_is_valid(tmp_path):
     (text,) = blocks("docs/experiments.md", "toml")
     path = tmp_path / "shown.toml"
