@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -239,6 +241,38 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
     assert last["expired"] > 0
     # In the simulator, over 25 seeds and three laws of delay, this mean is at least 0.68; a single step may be lower.
     assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > 0.5
+
+
+@LONG
+def test_nodes_with_data_of_their_own(federation, tmp_path):
+    """The deploy page's app/task.py: a node knows its own file and no other, the server a test set only."""
+    page = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text()
+    (text,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def make_task" in block]
+    app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
+    (app / "app" / "task.py").write_text(text)
+    config = app / "pyproject.toml"
+    config.write_text(config.read_text().replace("lr = 0.1", f'lr = 0.1\ntest-data = "{tmp_path}/test.npz"'))
+    task = TASKS["digits"](clients=2, partition="iid")
+    for name, (x, y) in {"0": task.clients[0], "1": task.clients[1], "test": task.test}.items():
+        np.savez(tmp_path / f"{name}.npz", x=x, y=y)
+    one = federation("--insecure")
+    for number in range(2):
+        options = ("--insecure", "--superlink", f"127.0.0.1:{one.port}", "--port", free_port())
+        options += ("--node-config", f'data="{tmp_path}/{number}.npz"')
+        one.spawn("flower-supernode", *options, log=tmp_path / f"node{number}.log")
+    settings = {
+        "algorithm": "fadas",
+        "num-server-rounds": 4,
+        "concurrency": 2,
+        "buffer": 1,
+        "folder": str(folder.parent),
+    }
+    one.run(app, settings)
+    wait_for((folder / "summary.json").exists, "the run")
+    records = lines(folder)
+    assert records[-1]["dropped"] + records[-1]["expired"] == 0
+    assert {job["client"] for r in records for job in r["jobs"]} == {0, 1}
+    assert records[-1]["metrics"]["accuracy"] > records[0]["metrics"]["accuracy"]
 
 
 def certificates(folder):
