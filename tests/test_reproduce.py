@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fadas.build import ConfigError
 from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
-from fadas.report.reproduction import accuracy, time_to_target, write
+from fadas.report.reproduction import _made, accuracy, time_to_target, write
 from fadas.reproduce import make_config
 from fadas.runs import same
 
@@ -247,6 +247,21 @@ def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files()
     for path in ROOT.glob("results/*/*.json"):
         result = read(path)
         assert same(result.config, make_config(result.cell, ROOT / "experiments").tables), path
+
+
+@pytest.mark.parametrize(
+    ("executor", "precision"),
+    [
+        ({"name": "auto", "device": "cuda"}, "bf16"),
+        ({"name": "cuda", "device": "cuda", "precision": "tf32"}, "tf32"),
+        ({"name": "auto", "device": "cpu"}, "fp32"),
+    ],
+)
+def test_the_page_says_in_which_precision(tmp_path, executor, precision):
+    result(0.7, 0.01, tmp_path)
+    for path in tmp_path.glob("*/*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "config": {"executor": executor}}))
+    assert f", {precision}, torch" in _made(tmp_path)
 
 
 def test_every_experiment_of_the_artefacts_exists_and_names_their_methods():

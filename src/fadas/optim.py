@@ -90,8 +90,7 @@ class AMSGrad(_Adaptive):
             raise ValueError(f"floor must be at least 0 and finite, not {self.floor}")
 
     def bound(self, v: Tensor, slots: Slots) -> dict[str, Tensor]:
-        vhat = slots["vhat"] if "vhat" in slots else torch.full_like(v, self.floor)
-        return {"vhat": torch.maximum(vhat, v)}
+        return {"vhat": torch.maximum(_slot(slots, "vhat", v, self.floor), v)}
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,8 @@ class Torch:
         return parameter.detach(), new
 
 
-def _slot(slots: Slots, name: str, like: Tensor) -> Tensor:
-    return slots[name] if name in slots else torch.zeros_like(like)
+def _slot(slots: Slots, name: str, like: Tensor, initial: float = 0.0) -> Tensor:
+    return slots[name] if name in slots else torch.full_like(like, initial)
 
 
 def _fraction(**values: float) -> None:

@@ -89,7 +89,8 @@ def run(
             if not alone:
                 say(f"{cell.experiment} {cell.name}: another process is at it")
                 continue
-            if not _finished(folder, config):
+            made = _finished(folder, config)
+            if made is None:
                 key = f"{cell.seed} {config.tables['task']}"
                 if key not in tasks:  # all methods of an experiment and seed share the data
                     tasks = {key: make_task(config)}
@@ -100,21 +101,20 @@ def run(
                     execute(config, simulation, folder, on_record, resume=True, say=say)
                 except Interrupted:
                     raise Interrupted(f"interrupted in {cell.name}; the same command goes on from there") from None
-            result = _result(cell, runs.read(folder))
+                made = runs.read(folder)
+            result = _result(cell, made)
             partial = path.with_suffix(".tmp")
             partial.write_text(_json(asdict(result)), encoding="utf-8")
             partial.replace(path)  # a result is there whole or not at all
         yield cell, result
 
 
-def _finished(folder: Path, config: RunConfig) -> bool:
+def _finished(folder: Path, config: RunConfig) -> runs.Run | None:
+    """The cell's run, where an earlier attempt has finished it."""
     try:
-        finished = runs.check(folder, config.tables, resume=True)
-        if finished:
-            runs.read(folder)
+        return runs.read(folder) if runs.check(folder, config.tables, resume=True) else None
     except ConfigError as error:
         raise ConfigError(f"{error}; delete {folder} to run the cell anew") from None
-    return finished
 
 
 @contextmanager

@@ -200,7 +200,8 @@ def simulate(
 ) -> Simulation:
     """Train `task` along `plan`: an iterable of one `Record` per server step.
 
-    `target` ends the run at the first evaluation that reaches this accuracy. `checks` are those of the server.
+    `device` is for an executor that is given by name. `target` ends the run at the first evaluation that reaches this
+    accuracy. `checks` are those of the server.
     """
     if isinstance(executor, str):
         if executor not in EXECUTORS:

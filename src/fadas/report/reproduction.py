@@ -142,13 +142,16 @@ def _made(results: Path) -> str:
     found = [read(path) for path in sorted(results.glob("*/*.json"))]
     if not found:
         return "Nothing has been run yet."
-    devices = Counter(
-        f"{one.device}, {one.config.get('executor', {}).get('precision', 'fp32')}, torch {one.versions.get('torch')}"
-        for one in found
-    )
+    devices = Counter(f"{one.device}, {_precision(one)}, torch {one.versions.get('torch')}" for one in found)
     commits = sorted({one.commit for one in found})
     where = "; ".join(f"{device} ({count})" for device, count in devices.items())
     return f"Results: {len(found)}, on {where}; commits {', '.join(commits)}."
+
+
+def _precision(result: Result) -> str:
+    """As the executor was told; those that choose by themselves, choose bf16 on a GPU."""
+    executor = result.config.get("executor", {})
+    return executor.get("precision") or ("bf16" if executor.get("device", "cpu").startswith("cuda") else "fp32")
 
 
 def _remarks(path: Path) -> dict[str, str]:
@@ -228,6 +231,8 @@ def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
         if any(curves.values()):
             name = f"{artefact.name}-{column + 1}"
             yield Block("figure", name, head=(f"{artefact.title}: {heading}", "updates"), curves=curves)
+    if any(row.set for row in artefact.rows):
+        return  # and what was searched stands with the published settings
     beside = [
         (f"{one.method}, {', '.join(one.changes)}", f"{heading}, seed {one.seed}", _percent(one))
         for heading, experiment in artefact.columns.items()
