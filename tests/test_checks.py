@@ -140,7 +140,7 @@ def drive(p, refuse):
     return p, ledger
 
 
-@pytest.mark.parametrize("refill", ["arrival", "update", "round"])
+@pytest.mark.parametrize("refill", ["arrival", "update", "round", "released"])
 @pytest.mark.parametrize("limit", [{"steps": 30}, {"time": 60.0}, {"updates": 100}])
 def test_replanning_keeps_the_past_and_gives_a_consistent_future(refill, limit):
     delays = Delays(Large(), dropout=0.1, deadline=60.0)

@@ -174,7 +174,7 @@ MISTAKES = [
     ("eta = 'big'\n", [], "algorithms.fadas.eta must be a number, not 'big'"),
     ("", ["schedule.concurrency=13"], "concurrency (13) exceeds the number of clients (12)"),
     ("", ["schedule.buffer=7", "schedule.refill=round"], "buffer (7) exceeds concurrency (6)"),
-    ("", ["schedule.refill=never"], "schedule.refill must be one of 'arrival', 'update', 'round'"),
+    ("", ["schedule.refill=never"], "schedule.refill must be one of 'arrival', 'update', 'round', 'released'"),
     ("", ["delays.name=mildd"], "unknown delays 'mildd'; did you mean 'mild'?"),
     ("", ["delays.small=3"], "delays.small must be a list of 2"),
     ("", ["delays.small=[3, 2]"], "delays: small must be a range"),

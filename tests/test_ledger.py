@@ -11,8 +11,8 @@ from fadas.ledger import Job, Ledger, Schedule, Step, tau_statistics
 def ledgers(draw):
     clients = draw(st.integers(1, 12))
     concurrency = draw(st.integers(1, clients))
-    refill = draw(st.sampled_from(["arrival", "update", "round"]))
-    buffer = draw(st.integers(1, concurrency if refill == "round" else 2 * concurrency))
+    refill = draw(st.sampled_from(["arrival", "update", "round", "released"]))
+    buffer = draw(st.integers(1, concurrency if refill in ("round", "released") else 2 * concurrency))
     return Ledger(Schedule(concurrency, buffer, refill), clients, draw(st.integers(0, 1000)))
 
 
@@ -35,7 +35,7 @@ def test_properties(ledger: Ledger, data):
         ended.append(job)
         dispatched += jobs
         assert len(ledger.running) <= schedule.concurrency
-        if schedule.refill != "round":
+        if schedule.refill in ("arrival", "update"):
             assert len(ledger.running) == schedule.concurrency
         running = [j.client for j in ledger.running.values()]
         assert len(running) == len(set(running)), "a client runs twice at once"

@@ -14,7 +14,7 @@ from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(["arrival", "update", "round"]),
+    st.sampled_from(["arrival", "update", "round", "released"]),
     st.integers(1, 6),
     st.integers(0, 5),
     st.integers(1, 30),

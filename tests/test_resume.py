@@ -13,6 +13,7 @@ from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
+from fadas.ledger import Schedule
 from fadas.planner import plan
 from fadas.privacy import Private
 from fadas.simulator import simulate
@@ -20,9 +21,9 @@ from fadas.simulator import simulate
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 
 
-def make(task, algorithm, executor="inline", faults=(), checks=None, steps=12, **options):
+def make(task, algorithm, executor="inline", faults=(), checks=None, steps=12, schedule=None, **options):
     delays = Delays(Large(), dropout=0.1, deadline=70.0, faults=tuple(faults))
-    p = plan(algorithm.schedule(5, 3), len(task.clients), delays, steps=steps, seed=3)
+    p = plan(schedule or algorithm.schedule(5, 3), len(task.clients), delays, steps=steps, seed=3)
     made = EXECUTORS[executor](task, LOCAL, p.seed, "cpu")
     return simulate(p, task, algorithm, LOCAL, executor=made, checks=checks, **options)
 
@@ -54,17 +55,21 @@ def same(one, two):
     assert all(torch.equal(value, two.server.state.slots[name]) for name, value in one.server.state.slots.items())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+EXAMPLES = {name: (make(), None) for name, make in ALGORITHMS.items()}
+EXAMPLES["released"] = (FADAS(), Schedule(5, 3, "released"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
 def test_every_algorithm_goes_on_from_anywhere_with_the_same_bits(name, executor, tmp_path):
-    task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), ALGORITHMS[name]()
-    whole = make(task, algorithm, executor)
+    task, (algorithm, schedule) = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), EXAMPLES[name]
+    whole = make(task, algorithm, executor, schedule=schedule)
     expected = [r.as_dict() for r in whole]
     for stop in (1, 7, 11):  # mostly in the middle of a step
-        first = make(task, algorithm, executor)
+        first = make(task, algorithm, executor, schedule=schedule)
         records = [r.as_dict() for r in stop_after(first, stop)]
         assert not first.complete
-        second = make(task, algorithm, executor)
+        second = make(task, algorithm, executor, schedule=schedule)
         snapshot.restore(second, *through_disk(first, tmp_path))
         records += [r.as_dict() for r in second]
         assert records == expected

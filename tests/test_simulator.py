@@ -16,7 +16,7 @@ from fadas.client import LocalSGD, lessons, train
 from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
 from fadas.ledger import Schedule
-from fadas.model import FlatModule
+from fadas.model import FlatModule, Model
 from fadas.optim import AMSGrad
 from fadas.planner import ARRIVED, plan
 from fadas.server import Server
@@ -94,6 +94,36 @@ def test_fadas_da_against_a_naive_implementation_of_algorithm_1():
         versions.append(x)
     assert any(record.eta < eta for record in records)
     torch.testing.assert_close(model.params, x, rtol=1e-4, atol=1e-5)
+
+
+def test_the_schedule_of_the_released_code():
+    """The authors' loop, told again: M new clients a round, all but the last sent off with the round before's model,
+    and everybody's delta taken against the newest one."""
+    task = make_task(clients=12, batchnorm=True)
+    algorithm, M = Algorithm(optimizer=AMSGrad(bias_correction=True), step_size=Constant(0.05)), 3
+    p = make_plan(algorithm, task, steps=15, dropout=0.0, schedule=Schedule(5, M, "released"))
+    _, model = run(p, task, algorithm)
+
+    flat = FlatModule(task.module(p.seed))
+    x = last = flat.read()
+    m, v, vhat = (torch.zeros_like(x.params) for _ in range(3))
+    sent, trained, wanted = 0, {}, 5
+    for t in range(p.steps):
+        jobs = [p.job(id) for id in range(sent, sent + wanted)]
+        for job in jobs:
+            start = last if t and job != jobs[-1] else x
+            update = train(flat, task, LOCAL, p.seed, job, start)
+            trained[job.id] = (start.params + update.delta - x.params, update.buffers)
+            assert job.version == t
+        sent, wanted = sent + wanted, M
+        deltas, buffers = zip(*(trained.pop(int(id)) for id in p.arrivals[t]))
+        delta = torch.stack(deltas).mean(0)
+        m, v = 0.9 * m + 0.1 * delta, 0.99 * v + 0.01 * delta**2
+        vhat = torch.maximum(vhat, v)
+        root = vhat.sqrt() / (1 - 0.99 ** (t + 1)) ** 0.5 + 1e-8
+        last, x = x, Model(x.params + 0.05 / (1 - 0.9 ** (t + 1)) * m / root, torch.stack(buffers).mean(0))
+    torch.testing.assert_close(model.params, x.params, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.buffers, x.buffers)
 
 
 def test_synchronous_fadas_is_fedams_and_fedbuff_refilled_per_round_is_fedavg(task):

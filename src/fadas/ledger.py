@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 from fadas.rng import CHOICE, mix
 
 _MOST = 100_000_000  # clients
-Refill = Literal["arrival", "update", "round"]
+Refill = Literal["arrival", "update", "round", "released"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Schedule:
 
     `refill` says when a freed slot goes to the next idle client: on `"arrival"`, before the step is checked, so that
     client trains from x_t (Algorithm 1); on `"update"`, at once but after the step, so the M-th arrival's successor
-    trains from x_{t+1}; or per `"round"`, all slots together after each step.
+    trains from x_{t+1}; or per `"round"`, all slots together after each step. `"released"` is `"round"` as the code
+    has it that the paper's authors released: see `Ledger.late`.
     """
 
     concurrency: int
@@ -34,10 +35,14 @@ class Schedule:
             raise ValueError(f"concurrency and buffer must be at least 1, not {self.concurrency} and {self.buffer}")
         if self.refill not in get_args(Refill):
             raise ValueError(f"refill must be one of {', '.join(get_args(Refill))}, not {self.refill!r}")
-        if self.refill == "round" and self.buffer > self.concurrency:
+        if self.refills_together and self.buffer > self.concurrency:
             raise ValueError(
                 f"buffer ({self.buffer}) exceeds concurrency ({self.concurrency}): a synchronous round could never end"
             )
+
+    @property
+    def refills_together(self) -> bool:
+        return self.refill in ("round", "released")
 
     @property
     def patience(self) -> int:
@@ -90,7 +95,7 @@ class Ledger:
     def resume(self, version: int, buffer: list[Job], next_id: int) -> list[Job]:
         """Go on in a deployment that was interrupted: nothing is running, so all slots are filled anew."""
         self.version, self.buffer, self._next_id = version, list(buffer), next_id
-        return self._dispatch(self.schedule.concurrency - (len(buffer) if self.schedule.refill == "round" else 0))
+        return self._dispatch(self.schedule.concurrency - (len(buffer) if self.schedule.refills_together else 0))
 
     @property
     def next_id(self) -> int:
@@ -135,7 +140,7 @@ class Ledger:
             self.buffer.clear()
         if refill == "update":
             jobs = self._dispatch(1)
-        elif refill == "round":
+        elif self.schedule.refills_together:
             self._vacant += self.schedule.buffer if step else 0
             jobs = self._fill()  # in mid-round too: with too few clients for it, those that have reported train again
         return jobs, step
@@ -144,6 +149,16 @@ class Ledger:
         """A job ends without an update. Its slot is refilled at once under every rule: a round must be able to end."""
         self._free(job)
         return self._dispatch(1)
+
+    def late(self, job: Job) -> bool:
+        """Does this job train from the version before its own, against which its delta is taken nonetheless?
+
+        The authors' released code refills M slots after a step and hands x_t, not x_{t+1}, to all but the last of them,
+        as if they had been refilled on arrival; but it counts their tau and takes their delta from x_{t+1}. So the
+        server's last step is subtracted from those updates.
+        """
+        place = job.id - self.schedule.concurrency
+        return self.schedule.refill == "released" and place >= 0 and (place + 1) % self.schedule.buffer > 0
 
     def _free(self, job: Job) -> None:
         if self.running.get(job.id) != job:

@@ -5,6 +5,7 @@ Line numbers are those of Algorithm 1 in the paper.
 """
 
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 from fadas.algorithms import Algorithm
@@ -31,6 +32,7 @@ class Server:
         self.checks = checks or Checks()
         self.state = ServerState(0, model)
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
+        self.against: dict[int, Model] = {}  # by job id, where it is another: the model that its delta is taken against
         self.buffer: list[Update] = []
         self.refused: Counter[str] = Counter()
         self.spending = Spending(algorithm.combine) if isinstance(algorithm.combine, Private) else None
@@ -60,6 +62,9 @@ class Server:
         update, problem = self.checks(update, self.model)
         if problem:
             return self._refuse(problem, self.drop(update.job, problem))
+        if (after := self.against.get(update.job.id)) is not None:
+            shift = update.base - after.params
+            update = replace(update, delta=update.delta + shift, base=after.params)
         x = self.model  # x_t
         jobs, step = self.ledger.arrive(update.job)  # lines 4 to 6: m <- m + 1, sample another client
         self.buffer.append(update)
@@ -84,6 +89,7 @@ class Server:
     def _end(self, job: Job, reason: str) -> None:
         """Forget a job; an update that still comes for it will be refused for this reason."""
         self.base.pop(job.id, None)
+        self.against.pop(job.id, None)
         self._ended[job.id] = reason
         if len(self._ended) > _REMEMBERED:
             del self._ended[next(iter(self._ended))]
@@ -95,5 +101,8 @@ class Server:
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
         """Remember what each job starts from. A version is freed when the last job that started from it ends."""
         for job in jobs:
-            self.base[job.id] = before if before and job.version < self.state.version else self.model
+            late = before is not None and self.ledger.late(job)
+            self.base[job.id] = before if before and (late or job.version < self.state.version) else self.model
+            if late:
+                self.against[job.id] = self.model
         return jobs

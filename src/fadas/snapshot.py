@@ -24,7 +24,10 @@ def take(simulation: Simulation) -> State:
     tensors, values = pack(server)
     finished, values["finished"] = pack_updates("finished", simulation.finished)
     values["progress"] = {**asdict(progress), "losses": [float(loss) for loss in progress.losses]}
-    for version, model in {job.version: server.base[job.id] for job in server.ledger.running.values()}.items():
+    values["late"] = sorted(server.against)
+    versions = {job.version - (job.id in server.against): server.base[job.id] for job in server.ledger.running.values()}
+    versions |= {server.ledger.running[id].version: model for id, model in server.against.items()}
+    for version, model in versions.items():
         tensors |= {f"version.{version}.params": model.params, f"version.{version}.buffers": model.buffers}
     return {**tensors, **finished}, values
 
@@ -37,17 +40,19 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     plan, ledger = _replay(simulation.plan, progress.position, set(progress.refusals))
     if ledger.version != values["version"] or [list(job) for job in ledger.buffer] != [u[0] for u in values["buffer"]]:
         raise ValueError("it belongs to another run")
+    running, late = ledger.running.values(), set(values["late"])
     versions = {
         version: Model(
             fitting(tensors, f"version.{version}.params", like.params),
             fitting(tensors, f"version.{version}.buffers", like.buffers),
         )
-        for version in {job.version for job in ledger.running.values()}
+        for version in {job.version for job in running} | {ledger.running[id].version - 1 for id in late}
     }
     finished = unpack_updates("finished", tensors, values["finished"], like)
     unpack(server, tensors, values)
     versions[ledger.version] = server.model  # one version is held once
-    server.ledger, server.base = ledger, {job.id: versions[job.version] for job in ledger.running.values()}
+    server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
+    server.against = {id: versions[ledger.running[id].version] for id in late}
     simulation.continue_from(plan, progress, finished)
 
 
