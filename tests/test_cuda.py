@@ -28,7 +28,7 @@ def final(executor, task):
 
 def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
     """To destroy a graph while another is captured invalidates the capture, and Python may do so at any moment."""
-    task, step = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), Bench._step
+    task, step = make_task(batchnorm=True, sizes=(4, 17, 30, 9)), Bench._step
 
     def untidy(self, batch):
         if torch.cuda.is_current_stream_capturing():
@@ -47,7 +47,7 @@ def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_run_repeats_itself_to_the_bit(compile, precision):
-    task = make_task(batchnorm=True, sizes=(4, 17, 30, 8))
+    task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
     make = partial(Cuda, task, LOCAL, 3, precision=precision, compile=compile)
     one, *others = [final(make(streams=streams), task) for streams in (8, 8, 1)]
     for other in others:
@@ -56,7 +56,7 @@ def test_a_run_repeats_itself_to_the_bit(compile, precision):
 
 
 def test_memory_is_given_back_when_it_is_closed():
-    task = make_task(sizes=(4, 17, 30, 8))
+    task = make_task(sizes=(4, 17, 30, 9))
     Cuda(task, LOCAL, 1).close()
     gc.collect()
     before = torch.cuda.memory_allocated()
@@ -70,7 +70,7 @@ def test_auto_compiles_and_falls_back(recwarn):
         def forward(self, x):
             return super().forward(x) * float(x.sum().item() < 1e9)  # the host looks at a value
 
-    task = make_task(sizes=(4, 17, 30, 8))
+    task = make_task(sizes=(4, 17, 30, 9))
     assert isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
     task.model = lambda: torch.nn.Sequential(Stubborn(6, 3))
     assert not isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
