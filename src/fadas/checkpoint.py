@@ -109,7 +109,19 @@ def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator
     text += b" " * (-len(text) % 8)  # so that the tensors are aligned
     yield len(text).to_bytes(8, "little") + text
     for tensor in tensors.values():
-        yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        yield _on_host(tensor.detach()).contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """From a GPU through pinned memory, on a stream of its own: a plain copy might hold up the threads that train."""
+    if not tensor.is_cuda:
+        return tensor
+    stream = torch.cuda.Stream(tensor.device, priority=-1)
+    stream.wait_stream(torch.cuda.default_stream(tensor.device))  # where the server works
+    with torch.cuda.stream(stream):
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+    stream.synchronize()
+    return copy
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
