@@ -251,7 +251,7 @@ def _tensorboard() -> Callable[[Path], OnRecord]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError("run.tensorboard needs the extra: pip install 'fadas[tensorboard]'") from None
+        raise ConfigError("run.tensorboard needs the extra: pip install -e '.[tensorboard]' in a checkout") from None
 
     def make_sink(folder: Path) -> OnRecord:
         writer = SummaryWriter(str(folder))

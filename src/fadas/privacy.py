@@ -36,7 +36,7 @@ class Private:
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie between 0 and 1, not {self.delta}")
         if not find_spec("dp_accounting"):
-            raise ValueError("differential privacy needs the extra: pip install 'fadas[privacy]'")
+            raise ValueError("differential privacy needs the extra: pip install -e '.[privacy]' in a checkout")
 
     def __call__(
         self, state: ServerState, step: Step, updates: Sequence[Update], clients: int

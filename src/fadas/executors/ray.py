@@ -80,7 +80,7 @@ class Ray(Pool[Any]):
         try:
             import ray
         except ImportError:
-            raise ValueError("the ray executor needs the extra: pip install 'fadas[ray]'") from None
+            raise ValueError("the ray executor needs the extra: pip install -e '.[ray]' in a checkout") from None
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)

@@ -1,4 +1,4 @@
-"""FADAS as an asynchronous strategy for Flower: `pip install 'fadas[flower]'`, tested with Flower 1.41."""
+"""FADAS as an asynchronous strategy for Flower (the extra `flower`), tested with Flower 1.41."""
 
 from fadas.flower.strategy import AsyncStrategy
 

@@ -141,7 +141,7 @@ def _load(kind: str, encoder: str, **options: Any) -> Any:
     try:
         import transformers
     except ImportError:
-        raise ValueError("the language tasks need an extra: pip install 'fadas[language]'") from None
+        raise ValueError("the language tasks need an extra: pip install -e '.[language]' in a checkout") from None
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     local = root() / encoder  # where there is no hub: a folder of that name beside the data
