@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from conftest import make_task
+from fadas import checkpoint, snapshot
 from fadas.algorithms import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
@@ -66,6 +67,34 @@ def test_memory_is_given_back_when_it_is_closed():
     for _ in range(3):
         Cuda(task, LOCAL, 1).close()
     assert allocated() <= before + 2**20
+
+
+def test_a_checkpoint_holds_what_the_gpu_is_still_computing(tmp_path):
+    behind, expected = checkpoint.Behind(), {}
+    for step in range(3):
+        torch.cuda._sleep(200_000_000)  # a tenth of a second, before the values are there
+        tensors = {str(n): torch.full((n,), step + 0.5, device="cuda") for n in (0, 7, 1_000_000)}
+        behind.write(tmp_path, step, tensors, {"step": step})
+        expected = {name: torch.full((int(name),), step + 0.5) for name in tensors}
+        del tensors
+    behind.wait()
+    behind.close()
+    found, values = checkpoint.read(checkpoint.found(tmp_path)[0])
+    assert values == {"step": 2}
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_run_that_is_stopped_goes_on(tmp_path):
+    task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
+    p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
+    first, second = (simulate(p, task, FADAS(), LOCAL, executor=Cuda(task, LOCAL, 3)) for _ in range(2))
+    for record in first:
+        if record.step == 4:
+            first.stop()
+    tensors, values = snapshot.take(first)
+    snapshot.restore(second, *checkpoint.read(checkpoint.write(tmp_path, 4, tensors, values)))
+    list(second)
+    assert torch.equal(second.server.model.params, final(Cuda(task, LOCAL, 3), task).params)
 
 
 def test_auto_compiles_and_falls_back(recwarn):

@@ -50,6 +50,12 @@ def test_properties(ledger: Ledger, data):
     assert set(ended) | set(ledger.running.values()) == set(dispatched)
 
 
+@pytest.mark.parametrize(("refill", "filled"), [("arrival", 4), ("update", 4), ("round", 3), ("released", 3)])
+def test_a_deployment_that_goes_on_fills_the_slots_that_are_free(refill, filled):
+    ledger = Ledger(Schedule(4, 2, refill), 6, open=True)
+    assert len(ledger.resume(3, [Job(7, 0, 2)], 8)) == filled, "a slot that waits for its round stays empty"
+
+
 @pytest.mark.parametrize(("refill", "successor"), [("arrival", 0), ("update", 1), ("round", 1)])
 def test_start_version_of_the_successor_of_the_mth_arrival(refill, successor):
     ledger = Ledger(Schedule(2, 2, refill), clients=6)
@@ -112,6 +118,7 @@ def test_the_choice_is_uniform_over_idle_clients():
         ((0, 1), "at least 1"),
         ((1, 0), "at least 1"),
         ((4, 5, "round"), "exceeds concurrency"),
+        ((4, 5, "released"), "exceeds concurrency"),
         ((4, 4, "sometimes"), "refill must be one of"),
     ],
 )

@@ -76,9 +76,11 @@ def test_every_algorithm_goes_on_from_anywhere_with_the_same_bits(name, executor
         same(second, whole)
 
 
-def test_many_stops_with_faults_and_refusals(tmp_path):
+@pytest.mark.parametrize(("schedule", "updates"), [(None, 5), (Schedule(5, 3, "released"), 1)], ids=str)
+def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
     task = make_task(sizes=(4, 17, 30, 8))
     options = {
+        "schedule": schedule,
         "faults": [Fault("nan", (1,)), Fault("fail", (2,)), Fault("noise", (3,), end=20, scale=100.0)],
         "checks": Checks(norm=50.0),
         "steps": 25,
@@ -93,7 +95,7 @@ def test_many_stops_with_faults_and_refusals(tmp_path):
         simulation = make(task, FADAS(), **options)
         if state:
             snapshot.restore(simulation, *state)
-        records += [r.as_dict() for r in stop_after(simulation, 5)]
+        records += [r.as_dict() for r in stop_after(simulation, updates)]
         sittings += 1
         if simulation.complete:
             break
@@ -102,6 +104,16 @@ def test_many_stops_with_faults_and_refusals(tmp_path):
     assert records == expected
     same(simulation, whole)
     assert len(checkpoint.found(tmp_path)) == 2
+
+
+def test_a_checkpoint_of_before_there_were_late_jobs():
+    task = make_task(sizes=(4, 17, 30, 8))
+    first, second = make(task, FADAS()), make(task, FADAS())
+    records = [r.as_dict() for r in stop_after(first, 7)]
+    tensors, values = snapshot.take(first)
+    assert values.pop("late") == []
+    snapshot.restore(second, tensors, values)
+    assert records + [r.as_dict() for r in second] == [r.as_dict() for r in make(task, FADAS())]
 
 
 def test_what_belongs_to_another_run_is_refused_and_changes_nothing(tmp_path):

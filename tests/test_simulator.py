@@ -13,10 +13,11 @@ import fadas
 from conftest import make_task
 from fadas.algorithms import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
 from fadas.client import LocalSGD, lessons, train
+from fadas.combine import Mixing
 from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
-from fadas.ledger import Schedule
-from fadas.model import FlatModule, Model
+from fadas.ledger import Ledger, Schedule
+from fadas.model import FlatModule, Model, Update
 from fadas.optim import AMSGrad
 from fadas.planner import ARRIVED, plan
 from fadas.server import Server
@@ -124,6 +125,27 @@ def test_the_schedule_of_the_released_code():
         last, x = x, Model(x.params + 0.05 / (1 - 0.9 ** (t + 1)) * m / root, torch.stack(buffers).mean(0))
     torch.testing.assert_close(model.params, x.params, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model.buffers, x.buffers)
+
+
+def test_a_late_client_s_model_is_its_own_whatever_its_delta_is_taken_against():
+    """Mixing takes the mean of the trained models. Also after a drop, the last of a round's clients is up to date."""
+    task, algorithm = make_task(), Algorithm(Mixing(), step_size=Constant(0.5))
+    schedule = Schedule(5, 3, "released")
+    server = Server(algorithm, Ledger(schedule, 8, seed=1), FlatModule(task.module(1)).read())
+    jobs = server.start()
+    server.drop(jobs.pop(0))
+    for version in range(3):
+        before = server.model
+        jobs = sorted(server.ledger.running.values())[:3]
+        trained = [torch.full_like(before.params, float(job.id)) for job in jobs]
+        for job, params in zip(jobs, trained, strict=True):
+            base = server.base[job.id]
+            received = server.receive(Update(job, params - base.params, base.buffers, base.params, 1, {"loss": 0.0}))
+        expected = before.params + 0.5 * (torch.stack(trained).mean(0) - before.params)
+        torch.testing.assert_close(server.model.params, expected)
+        assert server.state.version == version + 1
+        assert [server.base[job.id] is before for job in received.jobs] == [True, True, False]
+        assert [job.version for job in received.jobs] == [version + 1] * 3
 
 
 def test_synchronous_fadas_is_fedams_and_fedbuff_refilled_per_round_is_fedavg(task):

@@ -115,7 +115,7 @@ def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator
 def _on_host(tensor: Tensor) -> Tensor:
     """From a GPU through pinned memory, on a stream of its own: a plain copy might hold up the threads that train."""
     if not tensor.is_cuda:
-        return tensor
+        return tensor.cpu()
     stream = torch.cuda.Stream(tensor.device, priority=-1)
     stream.wait_stream(torch.cuda.default_stream(tensor.device))  # where the server works
     with torch.cuda.stream(stream):

@@ -22,8 +22,9 @@ class Schedule:
 
     `refill` says when a freed slot goes to the next idle client: on `"arrival"`, before the step is checked, so that
     client trains from x_t (Algorithm 1); on `"update"`, at once but after the step, so the M-th arrival's successor
-    trains from x_{t+1}; or per `"round"`, all slots together after each step. `"released"` is `"round"` as the code
-    has it that the paper's authors released: see `Ledger.late`.
+    trains from x_{t+1}; or per `"round"`, all slots together after each step. `"released"` is `"round"` as the
+    paper's authors have it in the code they released: all but the last of these clients train from x_t, as if they had
+    been chosen on arrival, but tau and delta count from x_{t+1}: their updates have the server's last step subtracted.
     """
 
     concurrency: int
@@ -51,7 +52,7 @@ class Schedule:
 
 
 class Job(NamedTuple):
-    """`client` trains from x_`version`."""
+    """`client` trains from x_`version`; or, where `refill` is "released", from the one before."""
 
     id: int
     client: int
@@ -149,16 +150,6 @@ class Ledger:
         """A job ends without an update. Its slot is refilled at once under every rule: a round must be able to end."""
         self._free(job)
         return self._dispatch(1)
-
-    def late(self, job: Job) -> bool:
-        """Does this job train from the version before its own, against which its delta is taken nonetheless?
-
-        The authors' released code refills M slots after a step and hands x_t, not x_{t+1}, to all but the last of them,
-        as if they had been refilled on arrival; but it counts their tau and takes their delta from x_{t+1}. So the
-        server's last step is subtracted from those updates.
-        """
-        place = job.id - self.schedule.concurrency
-        return self.schedule.refill == "released" and place >= 0 and (place + 1) % self.schedule.buffer > 0
 
     def _free(self, job: Job) -> None:
         if self.running.get(job.id) != job:

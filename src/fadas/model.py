@@ -20,7 +20,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a client reports: `delta` is its trained parameters minus `base`, the parameters it started from."""
+    """What a client reports: `delta` is its trained parameters minus `base`, those it started from.
+
+    Where `refill` is "released", the server may put another version in `base`'s place, and change `delta` to fit.
+    """
 
     job: Job
     delta: Tensor

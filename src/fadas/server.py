@@ -55,7 +55,8 @@ class Server:
     def receive(self, update: Update) -> Received:
         """Lines 3 to 17: take a client's update; or refuse it, which changes nothing but a counter and frees its slot.
 
-        A returned job trains from `server.base[job.id]`: x_t when its slot was refilled before the step, else x_{t+1}.
+        A returned job trains from `server.base[job.id]`: x_t when its slot was refilled before the step (or as if
+        it had been), else x_{t+1}.
         """
         if self.ledger.running.get(update.job.id) != update.job:
             return self._refuse(self._ended.get(update.job.id, "unknown job"), [])
@@ -99,9 +100,13 @@ class Server:
         return Received(jobs, None, reason)
 
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
-        """Remember what each job starts from. A version is freed when the last job that started from it ends."""
+        """Remember what each job starts from, and what its delta is taken against where that is another version.
+
+        A version is freed when the last job that needs it ends.
+        """
+        released = self.ledger.schedule.refill == "released" and before is not None and before is not self.model
         for job in jobs:
-            late = before is not None and self.ledger.late(job)
+            late = released and job != jobs[-1]
             self.base[job.id] = before if before and (late or job.version < self.state.version) else self.model
             if late:
                 self.against[job.id] = self.model

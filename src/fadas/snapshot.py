@@ -1,7 +1,7 @@
 """A simulation's state as tensors and plain values, and back: exact resume.
 
 The ledger is not in it: driving a fresh one along the plan up to the same point gives the same. What is in it is what
-cannot be had again for less than training: x_t, the optimizer's memory, the versions that running jobs started from,
+cannot be had again for less than training: x_t, the optimizer's memory, the versions that running jobs need,
 the buffer, and updates that are trained but not yet due.
 """
 
@@ -40,7 +40,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     plan, ledger = _replay(simulation.plan, progress.position, set(progress.refusals))
     if ledger.version != values["version"] or [list(job) for job in ledger.buffer] != [u[0] for u in values["buffer"]]:
         raise ValueError("it belongs to another run")
-    running, late = ledger.running.values(), set(values["late"])
+    running, late = ledger.running.values(), set(values.get("late", ()))
     versions = {
         version: Model(
             fitting(tensors, f"version.{version}.params", like.params),
