@@ -241,6 +241,15 @@ def test_trials_stay_off_the_page_and_other_settings_are_shown(tmp_path):
     assert text.count("fadas, algorithms.fadas.eta=0.003 | Dir(0.1), seed 1 | 70.0 ± 1.0") == 1
 
 
+def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
+    result(0.7, 0.01, tmp_path)
+    path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
+    curve = [[step, 5 * step, float(step), step / 100] for step in range(1, 101)]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "curve": curve}))
+    write(tmp_path / "page.md", tmp_path)
+    assert "\n| FADAS | 90.5 (81.0 to 100.0) | 50.0 (50.0 to 50.0) |\n" in (tmp_path / "page.md").read_text()
+
+
 def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files():
     cells = {cell for artefact in artefacts().values() for cell in artefact.all_cells()}
     assert len({cell.path(ROOT) for cell in cells}) == len(cells)

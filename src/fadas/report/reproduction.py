@@ -224,8 +224,11 @@ def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
             entries += _entry(artefact, published, one)
         rows.append(tuple(entries))
     yield Block("table", head=tuple(head), rows=tuple(rows))
-    if artefact.seeds > 1 or len({row.set for row in artefact.rows}) > 1:
-        return  # the table of one seed at the default settings shows these
+    if artefact.seeds > 1:
+        return  # the table of one seed shows these
+    yield from _last_fifth(artefact, results)
+    if len({row.method for row in artefact.rows}) < len(artefact.rows):
+        return  # too many lines for a figure
     for column, heading in enumerate(artefact.columns):
         curves = _curves(artefact, column, results)
         if any(curves.values()):
@@ -241,6 +244,22 @@ def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
     if beside:
         yield Block("text", "With other settings than the published ones:")
         yield Block("table", head=("method and settings", "", "measured"), rows=tuple(beside))
+
+
+def _last_fifth(artefact: Artefact, results: Path) -> Iterator[Block]:
+    """The last five evaluations may be a good or a bad moment; accuracies swing for longer than that."""
+    rows: list[tuple[str, ...]] = []
+    for row in artefact.rows:
+        entries: list[str] = []
+        for column in range(len(artefact.columns)):
+            curve = next((one.curve for one in results_of(artefact, row, column, results)), [])
+            last = [100 * accuracy for _, updates, _, accuracy in curve if updates > 0.8 * curve[-1][1]]
+            entries.append(f"{fmean(last):.1f} ({min(last):.1f} to {max(last):.1f})" if last else "")
+        if any(entries):
+            rows.append((row.name, *entries))
+    if rows:
+        yield Block("text", "How steady that is: the mean and the range over the last fifth of the run.")
+        yield Block("table", head=("method", *artefact.columns), rows=tuple(rows))
 
 
 def _headings(artefact: Artefact, names: Iterable[str]) -> list[str]:
