@@ -253,7 +253,7 @@ def _last_fifth(artefact: Artefact, results: Path) -> Iterator[Block]:
         entries: list[str] = []
         for column in range(len(artefact.columns)):
             curve = next((one.curve for one in results_of(artefact, row, column, results)), [])
-            last = [100 * accuracy for _, updates, _, accuracy in curve if updates > 0.8 * curve[-1][1]]
+            last = [100 * value for _, updates, _, value in curve if updates > 0.8 * curve[-1][1]]
             entries.append(f"{fmean(last):.1f} ({min(last):.1f} to {max(last):.1f})" if last else "")
         if any(entries):
             rows.append((row.name, *entries))
