@@ -27,14 +27,15 @@ def make_archive(files):
 CONTENT = bytes(range(256)) * 4000
 GOOD = make_archive({"set/one.bin": CONTENT})
 EVIL = make_archive({"../escaped.bin": CONTENT})
+MORE = make_archive({"../escaped.bin": CONTENT, "set/one.bin": CONTENT, "set/two.bin": CONTENT})
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves /good, /norange (which ignores ranges), /cut (which breaks off half-way) and /evil."""
+    """Serves /good, /norange (which ignores ranges), /cut (which breaks off half-way), /evil and /more."""
 
     def do_GET(self):
         name = self.path.strip("/")
-        body = EVIL if name == "evil" else GOOD
+        body = {"evil": EVIL, "more": MORE}.get(name, GOOD)
         have = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
         start = int(have.group(1)) if have and name != "norange" else 0
         self.server.requests.append((name, start))
@@ -107,7 +108,8 @@ def test_a_wrong_archive_is_refused(server):
 def test_an_archive_cannot_write_outside(server):
     with pytest.raises(ConfigError, match="cannot be unpacked"):
         archive(f"{server.url}/evil", EVIL).fetch(lambda done, total: None)
-    assert not (root().parent / "escaped.bin").exists()
+    archive(f"{server.url}/more", MORE).fetch(lambda done, total: None)
+    assert [path.name for path in root().parent.rglob("*.bin")] == ["one.bin"], "what is known, and nothing else"
 
 
 def test_command(server, tmp_path):

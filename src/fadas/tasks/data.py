@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import tarfile
 import urllib.error
 import urllib.request
@@ -66,14 +67,24 @@ class Archive:
             part.unlink()
             raise ConfigError(f"the download from {url} has MD5 {found}, expected {self.md5}; it was deleted")
         try:
-            with tarfile.open(part) as archive:
-                archive.extractall(root(), filter="data")  # refuses paths that lead outside
-        except tarfile.TarError as error:
+            self._unpack(part)
+        except (tarfile.TarError, KeyError) as error:
             raise ConfigError(f"{part} cannot be unpacked: {error}") from None
         for name in self.files:
             self.read(name)
         part.unlink()
         return self.path
+
+    def _unpack(self, part: Path) -> None:
+        """The files that are known, and no others: whatever else an archive names is not written anywhere."""
+        with tarfile.open(part) as archive:
+            for name in self.files:
+                source = archive.extractfile(f"{self.folder}/{name}")
+                if source is None:
+                    raise tarfile.ReadError(f"{name} is no file")
+                self.path.mkdir(exist_ok=True)
+                with source, (self.path / name).open("wb") as file:
+                    shutil.copyfileobj(source, file)
 
 
 def _download(url: str, part: Path, progress: Progress, chunk: int = 1 << 18) -> None:
