@@ -70,13 +70,23 @@ def test_ca2fl_over_three_steps():
 
     assert play((0, [4.0]), (1, [8.0])) == 6.0  # 0 + (4 + 8) / 2;           then h = (4 + 8) / 4 = 3
     assert play((0, [2.0]), (2, [4.0])) == 3.0 + ((2 - 4) + (4 - 0)) / 2  # then h = (2 + 8 + 4) / 4 = 3.5
-    assert slots["h"].item() == pytest.approx(3.5)
+    assert slots["h.sum"].item() == 14
     # client 1 reports twice: both compared to h_1 = 8, the later one remembered
-    before = slots["h"]
+    before = slots["h.sum"]
     assert play((1, [6.0]), (1, [12.0])) == 3.5 + ((6 - 8) + (12 - 8)) / 2  # then h = (2 + 12 + 4) / 4 = 4.5
-    assert slots["h"].item() == pytest.approx(4.5)
-    assert before.item() == pytest.approx(3.5), "the old mean was written to"
+    assert slots["h.sum"].item() == 18
+    assert before.item() == 14, "the old sum was written to"
     assert slots["h.1"].item() == 12.0
+
+
+def test_ca2fl_while_clients_join():
+    """What a client reported when there were few of them weighs no more than what it reports later."""
+    calibrated, slots = Calibrated(), {}
+    for clients, delta in ((1, 1.0), (10, 0.0), (10, 0.0)):
+        step, ups = updates((0, 0, [delta], 1, [0.0]))
+        combined, new = calibrated(state(0.0, **slots), step, ups, clients)
+        slots.update(new)
+    assert combined.item() == 0
 
 
 def test_delay_adaptive_forms():

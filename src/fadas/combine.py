@@ -73,28 +73,28 @@ class Calibrated:
 
     h_i is the last update of client i (zero until it reports) and h their mean over all N clients; the pseudo-gradient
     is h + mean(delta_i - h_i). A client that reports twice within a step is compared to the same h_i both times; its
-    later update is the one remembered.
+    later update is the one remembered. What is kept of h is the sum: in a deployment N grows.
     """
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
-        mean = state.slots.get("h")
-        if mean is None:
-            mean = torch.zeros_like(state.model.params)
+        total = state.slots.get("h.sum")
+        if total is None:
+            total = torch.zeros_like(state.model.params)
         slots: dict[str, Tensor] = {}
-        news = torch.zeros_like(mean)
+        news = torch.zeros_like(total)
         for update in updates:
             name = f"h.{update.job.client}"
             news.add_(update.delta)
             if name in state.slots:
                 news.sub_(state.slots[name])
             slots[name] = update.delta
-        combined = mean + news.div_(len(updates))
-        mean = mean.clone()
+        combined = news.div_(len(updates)).add_(total, alpha=1 / clients)
+        total = total.clone()
         for name, cached in slots.items():
-            mean.add_(cached, alpha=1 / clients)
+            total.add_(cached)
             if name in state.slots:
-                mean.sub_(state.slots[name], alpha=1 / clients)
-        slots["h"] = mean
+                total.sub_(state.slots[name])
+        slots["h.sum"] = total
         return combined, slots
 
 
