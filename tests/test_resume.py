@@ -106,6 +106,22 @@ def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
     assert len(checkpoint.found(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
+def test_a_simulation_that_is_left_can_be_kept_but_not_played_again(executor):
+    simulation = make(make_task(sizes=(4, 17, 30, 8)), FADAS(), executor)
+    for record in simulation:
+        if record.step == 5:
+            tensors, values = snapshot.take(simulation)
+            break
+    kept, after = snapshot.take(simulation)
+    assert after == values
+    assert kept.keys() == tensors.keys()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in tensors.items())
+    assert bool(values["finished"]) == (executor == "batched")
+    with pytest.raises(RuntimeError, match="played once"):
+        list(simulation)
+
+
 def test_a_checkpoint_of_before_there_were_late_jobs():
     task = make_task(sizes=(4, 17, 30, 8))
     first, second = make(task, FADAS()), make(task, FADAS())

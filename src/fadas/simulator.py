@@ -65,12 +65,12 @@ class Simulation:
         self.stopped = self.complete = False
         self._submitted: set[int] = set()
         self._left: list[Update] = []
-        self._closed = False
+        self._begun = self._ended = False
 
     @property
     def finished(self) -> list[Update]:
         """Updates that are trained and not yet needed, from executors that might round them differently next time."""
-        return self._left if self._closed else _finished(self.executor)
+        return self._left if self._ended else self.executor.finished()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The current global model, as the task's module loads it."""
@@ -87,15 +87,19 @@ class Simulation:
     def continue_from(self, plan: Plan, progress: Progress, finished: list[Update]) -> None:
         """Go on from elsewhere; the server is there already."""
         self.plan, self.progress = plan, progress
-        if finished:
-            self.executor.restore(finished)  # type: ignore[attr-defined]
+        self.executor.restore(finished)
         self._submitted = {update.job.id for update in finished}
 
     def __iter__(self) -> Iterator[Record]:
+        if self._begun:
+            raise RuntimeError("a simulation is played once; another can go on from here: see fadas.snapshot")
+        self._begun = True
         try:
             yield from self._play()
         finally:
-            self._closed = True
+            if not self.complete:
+                self._left = self.executor.finished()  # closing the executor lets go of it
+            self._ended = True
             self.executor.close()
 
     def _play(self) -> Iterator[Record]:
@@ -132,8 +136,6 @@ class Simulation:
             if self.complete:
                 return
         self.complete = progress.position >= len(self.plan.ended)
-        if not self.complete:
-            self._left = _finished(self.executor)  # closing the executor lets go of it
 
     def _record(self, step: Step, begin: float) -> Record:
         plan, done = self.plan, step.index + 1
@@ -180,10 +182,6 @@ class Simulation:
             if self.plan.needed[job.id] and job.id not in self._submitted:
                 self._submitted.add(job.id)
                 self.executor.submit(job, self.server.base[job.id], int(self.plan.due[job.id]))
-
-
-def _finished(executor: Executor) -> list[Update]:
-    return getattr(executor, "finished", list[Update])()
 
 
 def simulate(

@@ -1,41 +1,22 @@
-"""Executors train jobs, in any order and together, as long as an update is there when it is collected."""
+"""Executors, and the choice of one."""
 
 import warnings
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD
+from fadas.executors.base import Executor
 from fadas.executors.batched import Batched, is_small
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update
+from fadas.model import FlatModule
 from fadas.task import Task
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
-
-
-class Executor(Protocol):
-    device: str  # where models are
-
-    def submit(self, job: Job, start: Model, due: int) -> None:
-        """This job trains from `start` and will be collected, those with a smaller `due` first."""
-        ...
-
-    def collect(self, job: Job) -> Update:
-        """The update of a submitted job, which is then forgotten."""
-        ...
-
-    def evaluate(self, model: Model) -> dict[str, float]:
-        """The task's metrics of a global model."""
-        ...
-
-    def close(self) -> None: ...
 
 
 def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:

@@ -4,6 +4,7 @@ import torch
 
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD
+from fadas.executors.base import Executor
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
@@ -16,7 +17,7 @@ def is_small(task: Task, local: LocalSGD) -> bool:
     return sum(p.numel() for p in task.module().parameters()) * min(local.batch_size, max(task.sizes)) <= _SMALL
 
 
-class Batched:
+class Batched(Executor):
     """Waits until a job is needed, then trains all pending jobs together, at most `size` in one call."""
 
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 from fadas.client import LocalSGD, job_seed, lessons
+from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
@@ -29,7 +30,7 @@ _AHEAD = 3  # steps that a thread may be ahead of its stream
 _MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS
 
 
-class Cuda:
+class Cuda(Executor):
     """One GPU: captured local steps, replayed for several clients at a time.
 
     Jobs start as soon as they are submitted, in that order. Results are tensors that the GPU may still be computing;

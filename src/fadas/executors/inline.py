@@ -3,13 +3,14 @@
 import torch
 
 from fadas.client import LocalSGD, train
+from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
 
-class Inline:
+class Inline(Executor):
     """Trains a job when it is collected: the reference that every other executor must agree with."""
 
     def __init__(

@@ -1,11 +1,12 @@
 """What executors with workers share: jobs wait in the order in which they are due, workers take them from the front."""
 
 import heapq
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from fadas.client import LocalSGD
+from fadas.executors.base import Executor
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
@@ -13,7 +14,7 @@ from fadas.task import Task
 Slot = TypeVar("Slot")  # a worker's place for one job; it has two, so that it need not wait for its next job
 
 
-class Pool(ABC, Generic[Slot]):
+class Pool(Executor, Generic[Slot]):
     """Subclasses say how a job gets to a worker and how its update comes back."""
 
     device = "cpu"
@@ -24,12 +25,17 @@ class Pool(ABC, Generic[Slot]):
         self._queue: list[tuple[int, Job, Model]] = []
         self._free: list[Slot] = []
         self._done: dict[int, Update] = {}
+        self._submitted: set[int] = set()
 
     def submit(self, job: Job, start: Model, due: int) -> None:
+        self._submitted.add(job.id)
         heapq.heappush(self._queue, (due, job, start))
         self._dispatch()
 
     def collect(self, job: Job) -> Update:
+        if job.id not in self._submitted:
+            raise KeyError(job.id)  # rather than to wait for it for ever
+        self._submitted.remove(job.id)
         while job.id not in self._done:
             for slot, update in self._receive():
                 self._done[update.job.id] = update
@@ -57,3 +63,4 @@ class Pool(ABC, Generic[Slot]):
     def close(self) -> None:
         self._queue.clear()
         self._done.clear()
+        self._submitted.clear()

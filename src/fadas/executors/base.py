@@ -1,0 +1,37 @@
+"""What an executor is."""
+
+from abc import ABC, abstractmethod
+
+from fadas.ledger import Job
+from fadas.model import Model, Update
+
+
+class Executor(ABC):
+    """Trains jobs, in any order and together, as long as an update is there when it is collected."""
+
+    device: str  # where models are
+
+    @abstractmethod
+    def submit(self, job: Job, start: Model, due: int) -> None:
+        """This job trains from `start` and will be collected, those with a smaller `due` first."""
+
+    @abstractmethod
+    def collect(self, job: Job) -> Update:
+        """The update of a submitted job, which is then forgotten."""
+
+    @abstractmethod
+    def evaluate(self, model: Model) -> dict[str, float]:
+        """The task's metrics of a global model."""
+
+    def finished(self) -> list[Update]:
+        """Updates not collected yet that would be rounded differently if trained again: a checkpoint must keep them."""
+        return []
+
+    def restore(self, updates: list[Update]) -> None:
+        """Take back what an executor of the same kind had `finished`; these jobs are not submitted again."""
+        if updates:
+            raise ValueError(f"{type(self).__name__} trains its jobs anew and has no use for finished updates")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of workers, memory and whatever is under way."""
