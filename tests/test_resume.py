@@ -178,6 +178,19 @@ def test_damaged_checkpoints_are_told_from_good_ones(damage, tmp_path):
         checkpoint.read(path)
 
 
+def test_every_kind_of_number_is_kept_and_others_are_refused(tmp_path):
+    numbers = torch.tensor([[0, 1], [2, 3]])
+    kinds = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bfloat16, torch.float64)
+    tensors = {str(kind): numbers.to(kind) for kind in kinds} | {"none": torch.zeros(0), "one": torch.tensor(True)}
+    found, _ = checkpoint.read(checkpoint.write(tmp_path, 1, tensors, {}))
+    assert all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items()
+    )
+    with pytest.raises(ValueError, match="cannot hold 'odd', a tensor of torch.complex128"):
+        checkpoint.write(tmp_path, 2, {"odd": numbers.to(torch.complex128)}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001.ckpt"]
+
+
 def test_two_are_kept_and_a_failed_write_leaves_them(tmp_path, monkeypatch):
     for step in (1, 2, 3):
         checkpoint.write(tmp_path, step, {"x": torch.ones(3)}, {})

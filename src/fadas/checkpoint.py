@@ -28,7 +28,10 @@ _DTYPES = {
     torch.bfloat16: "BF16",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
     torch.uint8: "U8",
+    torch.bool: "BOOL",
 }
 
 
@@ -53,12 +56,19 @@ def write(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mappin
             os.fsync(file.fileno())
         os.replace(draft, path)
         sync(folder)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
     for old in found(folder)[2:]:
         old.unlink(missing_ok=True)
     return path
+
+
+def check(tensors: Mapping[str, Tensor]) -> None:
+    """Can a checkpoint hold these?"""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES:
+            raise ValueError(f"a checkpoint cannot hold {name!r}, a tensor of {tensor.dtype}")
 
 
 class Behind:
@@ -100,6 +110,7 @@ def _timed(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mappi
 
 def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[Any]:
     """A safetensors file: the header's length, the header, and the bytes of every tensor."""
+    check(tensors)
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, tensor in tensors.items():

@@ -92,6 +92,7 @@ def rehearse(config: RunConfig, task: Task) -> None:
         update = train(flat, task, local, config.seed, jobs[0], start)
         updates = [replace(update, job=job) for job in jobs]
         after = config.algorithm.apply(ServerState(0, start), Step(0, jobs), updates, config.clients)
+        checkpoint.check(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
