@@ -76,6 +76,12 @@ def test_run_again_says_so(tmp_path):
     assert strip == [{k: v for k, v in json.loads(r).items() if k != "wall"} for r in before[0].splitlines()]
 
 
+def test_what_lies_in_the_current_folder_is_not_run(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise SystemExit(7)")
+    (tmp_path / "torch.py").write_text("raise SystemExit(7)")
+    fadas("run", DEMO, "--set", "run.steps=1", "--only", "fadas", "--out", tmp_path / "out", cwd=tmp_path)
+
+
 def test_executors_and_the_saved_config_give_the_same_numbers(tmp_path):
     for name in ("inline", "batched"):
         fadas("run", DEMO, "--only", "fedbuff", *SMALL, "--executor", name, "--out", tmp_path / name, "--no-report")

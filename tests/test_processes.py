@@ -11,10 +11,14 @@ import torch
 from conftest import make_task
 from fadas.algorithms import FADAS
 from fadas.client import LocalSGD
+from fadas.config import resolve
 from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS, Inline, Processes
+from fadas.experiment import make_plan, make_simulation
+from fadas.experiment import make_task as make_digits
 from fadas.planner import plan
 from fadas.simulator import simulate
+from fadas.tables import load
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 TIMELINE = plan(FADAS().schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=12, seed=3)
@@ -130,6 +134,19 @@ def test_beside_a_gpu_nothing_is_forked(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert isinstance(EXECUTORS["auto"](task, LOCAL, 0), Processes)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_there_are_as_many_workers_as_threads_are_asked_for(threads):
+    tables = load(
+        Path(__file__).parents[1] / "experiments/demo.toml", [f"executor.threads={threads}"], executor="processes"
+    )
+    config = resolve(tables, "fadas", 0)
+    task = make_digits(config)
+    simulation = make_simulation(config, task, make_plan(config, task))
+    for _ in simulation:
+        assert len(simulation.executor.workers) == threads
+        break
 
 
 def test_evaluation_needs_no_workers():

@@ -7,6 +7,7 @@ that says where it is and, for a name, what was probably meant.
 import difflib
 import inspect
 import os
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -50,6 +51,8 @@ def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
         raise unknown(kind, name, registry)
     if os.environ.get(ALLOW_CODE) != "1":
         raise ConfigError(f"{kind} {name!r} is code outside fadas, which runs only with --allow-code ({ALLOW_CODE}=1)")
+    if "" not in sys.path:
+        sys.path.append("")  # code in the current folder is found; at the end, so that it hides nobody else's
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the user's code, which may fail in any way

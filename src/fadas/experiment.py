@@ -66,7 +66,10 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         raise ConfigError(f"executor.device: {config.device!r} cannot be used: {text}") from None
     rehearse(config, task)
     try:
-        executor = config.executor(task, config.local, config.seed)
+        with _threads(
+            config.threads or torch.get_num_threads()
+        ):  # the executor has as many workers as there are threads
+            executor = config.executor(task, config.local, config.seed)
         return simulate(
             timeline,
             task,
@@ -123,13 +126,12 @@ def execute(
         behind.write(folder, values["version"], tensors, {**values, "metrics": writer.mark()})
         return values["version"]
 
-    threads = torch.get_num_threads()
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
-    torch.set_num_threads(config.threads or (1 if small else threads))
+    threads = config.threads or (1 if small else torch.get_num_threads())
     every = config.run.checkpoint_every
     behind, due = checkpoint.Behind(), False
     try:
-        with _interruptible(simulation):
+        with _threads(threads), _interruptible(simulation):
             for record in simulation:
                 lines.append(record.as_dict())
                 writer.append(lines[-1])
@@ -173,7 +175,6 @@ def execute(
         text = (str(error) or "no reason given").splitlines()[0]
         raise ConfigError(f"{folder}: failed after step {len(lines)}: {type(error).__name__}: {text}") from error
     finally:
-        torch.set_num_threads(threads)
         behind.close()
         with suppress(OSError):
             writer.close()
@@ -197,6 +198,16 @@ def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) ->
     if folder.exists():
         say(f"{folder}: no checkpoint to continue from; begun anew")
     return None
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

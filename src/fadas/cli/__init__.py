@@ -42,7 +42,6 @@ def _options(
 def main() -> None:
     """The entry point: a mistake of the user's is one line and exit code 2."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
-    sys.path.insert(0, "")  # "package.module:Name" finds code in the current folder, as python -m would
     try:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
