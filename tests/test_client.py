@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import make_task
-from fadas.client import LocalSGD, check, lessons, train
+from fadas.client import LocalSGD, check, draws, lessons, train
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model
 
@@ -67,6 +67,30 @@ def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
     check(flat, task, LocalSGD(batch_size=4))
     plain = make_task(sizes=(8, 11))
     check(FlatModule(plain.module()), plain, LOCAL)
+
+
+class Hidden(nn.Module):
+    """Dropout that no module of that name does."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.layer, self.norm, self.p = nn.Linear(6, 3), nn.BatchNorm1d(3), p
+
+    def forward(self, x):
+        return F.dropout(self.norm(self.layer(x)), self.p, self.training)
+
+
+@pytest.mark.parametrize(
+    ("module", "random"),
+    [(Hidden(0.5), True), (Hidden(0.0), False), (nn.Sequential(nn.Linear(6, 3), nn.RReLU()), True)],
+    ids=["dropout", "none", "rrelu"],
+)
+def test_whether_a_module_draws_random_numbers(module, random):
+    flat, state = FlatModule(module), torch.get_rng_state()
+    before = flat.read()
+    assert draws(flat, make_task()) == random
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(flat.read().buffers, before.buffers)
 
 
 def test_dropout_is_seeded_per_job():

@@ -56,6 +56,24 @@ def test_a_run_repeats_itself_to_the_bit(compile, precision):
         assert torch.equal(one.buffers, other.buffers)
 
 
+def test_dropout_by_any_name_repeats_itself():
+    class Hidden(torch.nn.Linear):
+        def forward(self, x):
+            return torch.nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+    task = make_task(sizes=(4, 17, 30, 9))
+    task.model = lambda: torch.nn.Sequential(Hidden(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    one, other = (final(Cuda(task, LOCAL, 3), task) for _ in range(2))
+    assert torch.equal(one.params, other.params)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_a_gpu_that_is_not_the_current_one():
+    task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
+    one, other = (final(Cuda(task, LOCAL, 3, device), task) for device in ("cuda:0", "cuda:1"))
+    assert torch.equal(one.params.cpu(), other.params.cpu())
+
+
 def test_memory_is_given_back_when_it_is_closed():
     def allocated():
         gc.collect()

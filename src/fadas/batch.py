@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 from torch.nn.utils.rnn import pad_sequence
 
-from fadas.client import LocalSGD, lessons, train
+from fadas.client import LocalSGD, draws, lessons, train
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.stacked import Stacked
@@ -43,7 +42,7 @@ class BatchTrainer:
 
     def rehearse(self) -> None:
         """Refuse now, not within a run, a module that cannot be trained in a batch."""
-        if any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.flat.module.modules()):
+        if draws(self.flat, self.task):
             raise ValueError("dropout draws differ when jobs share a batch; use another executor for this module")
         self.train([(Job(0, 0, 0), self.flat.read())])
 

@@ -7,6 +7,7 @@ other jobs it is computed.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -95,6 +96,21 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         raise ValueError(f"{hint}, which the module's BatchNorm cannot take; choose another") from None
     finally:
         flat.load(before)
+
+
+def draws(flat: FlatModule, task: Task) -> bool:
+    """Does the module draw random numbers when it trains, as dropout does?"""
+    device, before = torch.device(flat.device), flat.read()
+    devices = [device] if device.type == "cuda" else []
+    read = partial(torch.cuda.get_rng_state, device) if devices else torch.get_rng_state
+    *inputs, _ = (tensor[:1].to(device) for tensor in task.clients[0])
+    flat.module.train()
+    with torch.random.fork_rng(devices), torch.no_grad():
+        state = read()
+        flat.module(*(column.expand(2, *column.shape[1:]) for column in task.prepare(inputs)))  # two, for BatchNorm
+        moved = not torch.equal(state, read())
+    flat.load(before)
+    return moved
 
 
 def train(

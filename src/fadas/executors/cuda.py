@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
-from fadas.client import LocalSGD, job_seed, lessons
+from fadas.client import LocalSGD, draws, job_seed, lessons
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
 from fadas.ledger import Job
@@ -51,8 +50,8 @@ class Cuda(Executor):
             raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
         if not 1 <= streams <= _MOST:
             raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
-        # Captured dropout takes its seed from the device's one generator: with one stream, each step can set it first.
-        self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in task.module(seed).modules())
+        # Captured dropout takes its seed from the device's one generator: with one stream, each job can set it first.
+        self.random = draws(FlatModule(task.module(seed), device), task)
         streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
         self._autocast = use(precision, device)
@@ -80,7 +79,7 @@ class Cuda(Executor):
         return torch.autocast("cuda", torch.bfloat16, enabled=self._autocast)
 
     def submit(self, job: Job, start: Model, due: int) -> None:
-        stream = torch.cuda.current_stream()
+        stream = torch.cuda.current_stream(self.device)
         ready = _record(stream)  # the start model may still be in the making
         self._jobs[job.id] = self._threads.submit(self._run, job, start, stream, ready)
 
@@ -102,12 +101,12 @@ class Cuda(Executor):
 
     def collect(self, job: Job) -> Update:
         update, done = self._jobs.pop(job.id).result()
-        torch.cuda.current_stream().wait_event(done)
+        torch.cuda.current_stream(self.device).wait_event(done)
         return update
 
     def evaluate(self, model: Model) -> dict[str, float]:
         stream = self._evaluation_stream
-        stream.wait_stream(torch.cuda.current_stream())
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream), self.autocast():
             self.evaluation.load(model)
             return self.task.evaluate(self._evaluated, chunk=2500)  # type: ignore[arg-type]
@@ -115,7 +114,7 @@ class Cuda(Executor):
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
         self._jobs.clear()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self.device)
         self._benches.clear()  # graphs and their memory go now, not when Python next looks for cycles
         while not self._lanes.empty():
             self._lanes.get()
@@ -140,7 +139,7 @@ class Bench:
         self._optimizer = torch.optim.SGD(parameters, local.lr, weight_decay=local.weight_decay, fused=True)
         self.loss = torch.zeros((), device=executor.device)
         self.lock = threading.Lock()
-        self.free = _record(torch.cuda.current_stream())  # when the last borrower's step is done
+        self.free = _record(torch.cuda.current_stream(executor.device))  # when the last borrower's step is done
         initial = self.flat.read()
         pool = torch.cuda.graph_pool_handle()  # the graphs of a bench never run at once: they may share their memory
         stream = torch.cuda.Stream(executor.device)
@@ -163,12 +162,13 @@ class Bench:
         batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
         batch = [_as_captured(column) for column in batch]
         self.flat.module.train()
-        stream.wait_stream(torch.cuda.current_stream())
+        home = torch.cuda.current_stream(self.executor.device)
+        stream.wait_stream(home)
         with torch.cuda.stream(stream):
             for _ in range(3):  # cuDNN and the compiler choose their kernels before the capture
                 self._step(batch)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph, home = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        home.wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 self._step(batch)
