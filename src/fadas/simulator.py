@@ -37,6 +37,7 @@ class Progress:
 class Simulation:
     """Iterate over it to run it. `module()`, `state_dict()` and `server` are there at any time, also half-way.
 
+    `metrics` are those of the current model, where it has been evaluated; after the last step it always has been.
     `stop()` ends the iteration after the update in hand. Then, and after every record, `snapshot.take` gives all that
     another simulation of the same settings needs to go on from there.
     """
@@ -62,6 +63,7 @@ class Simulation:
         check(self._flat, task, local)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = Progress()
+        self.metrics: dict[str, float] | None = None
         self.stopped = self.complete = False
         self._submitted: set[int] = set()
         self._left: list[Update] = []
@@ -136,12 +138,13 @@ class Simulation:
             if self.complete:
                 return
         self.complete = progress.position >= len(self.plan.ended)
+        if self.complete and self.metrics is None:  # a refusal has made this step the last one after its record
+            self.metrics = self.executor.evaluate(server.model)
 
     def _record(self, step: Step, begin: float) -> Record:
         plan, done = self.plan, step.index + 1
-        metrics = None
-        if done % self.eval_every == 0 or done == plan.steps:
-            metrics = self.executor.evaluate(self.server.model)
+        evaluated = done % self.eval_every == 0 or done == plan.steps
+        self.metrics = self.executor.evaluate(self.server.model) if evaluated else None
         losses = self.progress.losses
         loss = float(sum(losses) / len(losses))  # the first to wait for a device that is still computing
         losses.clear()
@@ -161,7 +164,7 @@ class Simulation:
             expired=self.progress.expired,
             refused=dict(self.server.refused),
             privacy=self.server.privacy,
-            metrics=metrics,
+            metrics=self.metrics,
         )
 
     def _refused(self, jobs: list[Job]) -> None:
