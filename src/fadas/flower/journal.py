@@ -2,7 +2,7 @@
 
 from logging import WARNING
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from flwr.common.logger import log
@@ -14,11 +14,15 @@ from fadas.build import ConfigError
 from fadas.memory import pack, unpack
 from fadas.toml import dumps
 
+if TYPE_CHECKING:
+    from fadas.flower.federation import Federation
+    from fadas.flower.strategy import AsyncStrategy
+
 
 class Journal:
     """One run's folder. A checkpoint follows every update, so that no accepted one is ever lost or applied twice."""
 
-    def __init__(self, folder: Path, name: str, strategy: Any, steps: int) -> None:
+    def __init__(self, folder: Path, name: str, strategy: "AsyncStrategy", steps: int) -> None:
         self.folder, self.name, self.strategy = folder, name, strategy
         self._writer: runs.Writer | None = None
         self._lines: list[dict[str, Any]] = []
@@ -35,7 +39,7 @@ class Journal:
     def run_folder(self) -> Path:
         return self.folder / f"{self.name}-{self.strategy.seed}"
 
-    def restore(self, federation: Any) -> bool:
+    def restore(self, federation: "Federation") -> bool:
         """Bring a federation to the newest good checkpoint. Work in flight is lost, and will be sent out again."""
         if (self.run_folder / "summary.json").exists():
             raise ConfigError(f"{self.run_folder} holds a finished run: choose another folder, or move it away")
@@ -55,7 +59,7 @@ class Journal:
             self._lines = runs.read_lines(self.run_folder / "metrics.jsonl")
         return kept is not None
 
-    def _restore(self, federation: Any, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+    def _restore(self, federation: "Federation", tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         server = federation.server
         unpack(server, tensors, values)
         federation.nodes = list(values["nodes"])
@@ -67,7 +71,7 @@ class Journal:
         federation.sent, federation.ends = ({int(k): v for k, v in values[n].items()} for n in ("sent", "ends"))
         federation.begin -= values["now"]
 
-    def checkpoint(self, federation: Any) -> None:
+    def checkpoint(self, federation: "Federation") -> None:
         assert self._writer
         server = federation.server
         tensors, values = pack(server)
@@ -89,7 +93,7 @@ class Journal:
         self._lines.append(line)
         self._writer.append(line)
 
-    def finish(self, federation: Any) -> None:
+    def finish(self, federation: "Federation") -> None:
         assert self._writer
         state = federation.layout.write(federation.server.model).to_torch_state_dict()
         save_file({name: tensor.contiguous() for name, tensor in state.items()}, self.run_folder / "model.safetensors")
