@@ -57,8 +57,8 @@ class Federation:
         self.result = Result(arrays=initial)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
         self.told = float("-inf")  # when it was last said that none is
-        self.journal = Journal(strategy.folder, strategy.name, strategy, steps) if strategy.folder else None
-        fresh = [] if self.journal and self.journal.restore(self) else self.server.start()
+        self.journal = Journal(strategy.folder, self) if strategy.folder else None
+        fresh = [] if self.journal and self.journal.restore() else self.server.start()
         self._send(fresh)
 
     def now(self) -> float:
@@ -90,7 +90,7 @@ class Federation:
                 time.sleep(self.strategy.poll)
         self.result.arrays = self.layout.write(server.model)
         if self.journal:
-            self.journal.finish(self)
+            self.journal.finish()
         return self.result
 
     def _meet(self) -> None:
@@ -173,7 +173,7 @@ class Federation:
             if received.step:
                 self._record(received.step)
         if self.journal:
-            self.journal.checkpoint(self)  # before anything else can go wrong
+            self.journal.checkpoint()  # before anything else can go wrong
         self._send(received.jobs)
 
     def _read(self, job: Job, content: RecordDict) -> tuple[Update, float]:
