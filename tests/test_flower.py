@@ -220,9 +220,9 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
             "    if client == 1:\n        raise RuntimeError('this node always fails')\n"
             "    if client == 2:\n        import time\n\n        time.sleep(6)\n"
         )
-        body = body.replace(
-            "    arrays = ", "    if client == 0:\n        update.delta.fill_(float('nan'))\n    arrays = ", 1
-        )
+        nan = "    if client == 0:\n        update.delta.fill_(float('nan'))\n"
+        assert "    changed = " in body
+        body = body.replace("    changed = ", f"{nan}    changed = ", 1)
         return head + trouble + "    config, asked = " + body
 
     one = federation("--insecure", "--simulation")

@@ -1,7 +1,6 @@
 """The strategy against a grid whose nodes fail, vanish, come late, stay silent or repeat themselves on cue."""
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from logging import INFO
@@ -17,6 +16,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fadas
+from fadas import runs
 from fadas.build import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.ledger import Schedule
@@ -41,8 +41,9 @@ class Clock:
 
 def trained(message):
     """What an ordinary client answers."""
-    weights = message.content["arrays"]["w"].numpy() + AMOUNT[message.metadata.dst_node_id]
-    content = {"arrays": ArrayRecord({"w": Array(weights)}), "metrics": MetricRecord({"num-examples": 5})}
+    amount = AMOUNT[message.metadata.dst_node_id]
+    weights, metrics = message.content["arrays"]["w"].numpy() + amount, {"num-examples": 5, "train_loss": amount}
+    content = {"arrays": ArrayRecord({"w": Array(weights)}), "metrics": MetricRecord(metrics)}
     return [Message(RecordDict(content), reply_to=message)]
 
 
@@ -132,7 +133,17 @@ def play(monkeypatch, tmp_path, caplog):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
     def play(
-        nodes, steps=12, concurrency=2, buffer=1, untaken=(), algorithm=None, timeout=3600, evaluate=None, **options
+        nodes,
+        steps=12,
+        concurrency=2,
+        buffer=1,
+        untaken=(),
+        algorithm=None,
+        timeout=3600,
+        evaluate=None,
+        array="w",
+        initial=INITIAL,
+        **options,
     ):
         clock = Clock()
         monkeypatch.setattr("fadas.flower.federation.time", clock)
@@ -141,13 +152,15 @@ def play(monkeypatch, tmp_path, caplog):
         strategy = AsyncStrategy(algorithm, schedule, **{"folder": tmp_path, "deadline": 30.0, **options})
         play.grid, play.clock = Nodes(clock, nodes, untaken), clock
         try:
-            result = strategy.start(play.grid, ArrayRecord({"w": Array(INITIAL)}), steps, timeout, evaluate_fn=evaluate)
+            arrays = ArrayRecord({array: Array(initial)})
+            result = strategy.start(play.grid, arrays, steps, timeout, evaluate_fn=evaluate)
         finally:
             play.log = [record.getMessage() for record in caplog.records]
-        play.records = [json.loads(line) for line in (tmp_path / "fadas-0" / "metrics.jsonl").read_text().splitlines()]
+        play.records = play.read()
         play.last = play.records[-1]
         check(play.records, result, steps, buffer)
 
+    play.read = lambda: runs.read_lines(tmp_path / "fadas-0" / "metrics.jsonl")
     return play
 
 
@@ -158,7 +171,9 @@ def check(records, result, steps, buffer):
     assert [record["step"] for record in records] == list(range(1, steps + 1))
     assert len(set(ids)) == len(ids) == steps * buffer == records[-1]["updates"]
     for record in records:
-        expected += np.float32(sum(AMOUNT[ONE + job["client"]] for job in record["jobs"]) / buffer)
+        amount = sum(AMOUNT[ONE + job["client"]] for job in record["jobs"]) / buffer
+        assert record["train_loss"] == amount
+        expected += np.float32(amount)
     assert result.arrays["w"].numpy().tolist() == expected.tolist()
 
 
@@ -325,6 +340,7 @@ def test_a_reply_to_what_was_never_asked_is_not_applied(play):
 
 
 WHOLE = ArrayRecord({"w": Array(INITIAL)})
+NAN = ArrayRecord({"w": Array(INITIAL * np.nan)})
 GARBAGE = Array(dtype="float32", shape=(2,), stype="numpy.ndarray", data=b"")
 MALFORMED = {
     "no arrays": content(metrics=MetricRecord({"num-examples": 1})),
@@ -345,8 +361,7 @@ def test_a_malformed_reply_frees_the_slot(play, name):
 
 
 def test_an_update_that_is_refused_frees_the_slot(play):
-    nan = content(arrays=ArrayRecord({"w": Array(INITIAL * np.nan)}))
-    play({ONE: Node(), TWO: Node(nan)}, concurrency=1)
+    play({ONE: Node(), TWO: Node(content(arrays=NAN))}, concurrency=1)
     failed = play.grid.heard.count(TWO)
     assert failed > 0
     assert play.last["refused"] == {"not finite": failed}
@@ -365,15 +380,9 @@ def test_a_run_whose_nodes_all_fail_is_given_up(play):
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(play, tmp_path, damaged):
-    count = itertools.count()
-
-    def mortal(message):
-        if next(count) == 11:
-            raise KeyboardInterrupt  # the server dies: its nodes live in its process here
-        return trained(message)
-
+    answer = mortal(11)
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal), TWO: Node(mortal)}, steps=12, buffer=2)
+        play({ONE: Node(answer), TWO: Node(answer)}, steps=12, buffer=2)
     folder = tmp_path / "fadas-0"
     before = (folder / "metrics.jsonl").read_bytes()
     assert before.count(b"\n") > 2
@@ -388,6 +397,112 @@ def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(
     with pytest.raises(ConfigError, match="holds a finished run"):
         play({ONE: Node()}, steps=30)
     assert (folder / "metrics.jsonl").read_bytes() == after
+
+
+def mortal(jobs, answer=trained):
+    """Answers so many jobs; then the server dies: its nodes live in its process here."""
+    count = itertools.count()
+
+    def answering(message):
+        if next(count) == jobs:
+            raise KeyboardInterrupt
+        return answer(message)
+
+    return answering
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(("jobs", "buffered"), [(30, 1), (32, 0)], ids=["between two steps", "after a step"])
+def test_a_run_that_goes_on_has_lost_neither_its_counters_nor_its_time(play, tmp_path, jobs, buffered):
+    turns = itertools.cycle([error(ErrorCode.UNKNOWN), content(arrays=NAN), silence, trained])
+    faulty = Node(lambda message: next(turns)(message))
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(jobs)), TWO: faulty}, steps=30, buffer=2, deadline=5.0)
+    (before,) = play.read()[-1:]
+    assert min(before["dropped"], before["expired"], before["refused"]["not finite"], before["time"]) > 0
+    newest = max((tmp_path / "fadas-0").glob("checkpoint-*.ckpt"))
+    assert int(newest.stem.removeprefix("checkpoint-")) - before["updates"] == buffered
+    play({TWO: Node()}, steps=30, buffer=2)
+    lost = [(r["dropped"], r["expired"], r["refused"]) for r in play.records[before["step"] :]]
+    assert all(counts == lost[0] for counts in lost), "all are well now"
+    assert lost[0][0] >= before["dropped"]
+    assert lost[0][1] >= before["expired"]
+    assert lost[0][2]["not finite"] >= before["refused"]["not finite"]
+    times = [record["time"] for record in play.records]
+    assert times == sorted(times)
+    for record in play.records:
+        assert all(0 <= job["start"] < job["end"] <= record["time"] for job in record["jobs"])
+
+
+class Own:
+    """A part of the user's own, which does not say what it is."""
+
+    def __init__(self, scale):
+        self.scale, self.something = scale, object()
+
+    def __call__(self, state, step, updates, clients):
+        return self.scale * sum(update.delta for update in updates) / len(updates), {}
+
+
+OTHER_SETTINGS = {
+    "another algorithm": ({"algorithm": fadas.FADAS()}, r"optimizer was 'SGD.*' and is 'AMSGrad\("),
+    "another step size": ({"algorithm": fadas.FedBuff(eta=0.5)}, r"step_size was 'Constant\(eta=1.0\)' and is '.*0.5"),
+    "an own part": ({"algorithm": fadas.Algorithm(Own(1.0))}, r"combine was 'Mean\(\)' and is \"Own\(\{'scale': 1.0"),
+    "another reply": ({"reply": "delta"}, "task.reply was 'arrays' and is 'delta'"),
+    "another model": ({"initial": np.zeros(3, np.float32)}, "task.arrays was '2 trained, .*' and is '3 trained"),
+    "other names": ({"array": "v"}, "task.arrays was"),
+    "another buffer": ({"buffer": 2}, "schedule.buffer was 1 and is 2"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_an_interrupted_run_is_neither_continued_nor_deleted_by_another(play, tmp_path, name):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))})
+    before = content_of(tmp_path / "fadas-0")
+    options, message = OTHER_SETTINGS[name]
+    with pytest.raises(ConfigError, match=f"{message}.*: choose another folder, or move it away$"):
+        play({ONE: Node()}, steps=30, **options)
+    assert content_of(tmp_path / "fadas-0") == before
+    assert not play.grid.pushed
+    play({ONE: Node()})
+
+
+def test_a_part_of_the_users_own_is_known_again(play):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))}, algorithm=fadas.Algorithm(Own(1.0)))
+    with pytest.raises(ConfigError, match=r"'scale': 1.0, .* and is .*'scale': 2.0"):
+        play({ONE: Node()}, algorithm=fadas.Algorithm(Own(2.0)))
+    play({ONE: Node()}, algorithm=fadas.Algorithm(Own(1.0)))
+
+
+@pytest.mark.parametrize("damage", ["checkpoint-*.ckpt", "metrics.jsonl", "config.toml"])
+def test_an_interrupted_run_that_cannot_go_on_is_left_as_it_is(play, tmp_path, damage):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))})
+    for path in (tmp_path / "fadas-0").glob(damage):
+        path.write_bytes(b"[" + path.read_bytes())
+    before = content_of(tmp_path / "fadas-0")
+    with pytest.raises(ConfigError, match=r"holds an interrupted run.*: choose another folder, or move it away"):
+        play({ONE: Node()})
+    assert content_of(tmp_path / "fadas-0") == before
+
+
+def test_a_folder_with_files_of_others_is_left_as_it_is(play, tmp_path):
+    (tmp_path / "fadas-0").mkdir()
+    (tmp_path / "fadas-0" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="fadas-0 holds something other than a run: choose another folder"):
+        play({ONE: Node()})
+    assert content_of(tmp_path / "fadas-0") == {"thesis.tex": b""}
+
+
+def test_a_run_that_has_not_got_anywhere_may_begin_anew_with_other_settings(play):
+    with pytest.raises(RuntimeError, match="no node was connected"):
+        play({}, patience=5.0)
+    play({ONE: Node()}, buffer=2)
 
 
 def test_the_model_is_evaluated_every_k_steps_and_at_the_end(play):

@@ -1,5 +1,6 @@
 """Flower's named arrays <-> the server's flat vectors."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -32,6 +33,13 @@ class Layout:
         if not self._params:
             raise ValueError("no array is trainable: see the strategy's `trainable` rule")
         self.initial = self.read(arrays)
+
+    @property
+    def digest(self) -> str:
+        """Sizes for the eye, and a checksum of the arrays' names, shapes and types."""
+        fixed = {name: (v.shape, v.dtype) for name, v in self._fixed.items()}
+        digest = hashlib.sha256(repr((self._params, self._buffers, fixed)).encode()).hexdigest()[:16]
+        return f"{self.initial.params.numel()} trained, {self.initial.buffers.numel()} averaged, {digest}"
 
     def read(self, arrays: ArrayRecord, base: Model | None = None) -> Model:
         """The record as vectors. Statistics that it does not hold are those of `base`."""

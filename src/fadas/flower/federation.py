@@ -3,20 +3,25 @@
 import time
 from collections.abc import Callable
 from logging import INFO, WARNING
-from typing import Any
+from typing import TYPE_CHECKING
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from fadas.build import ConfigError
 from fadas.flower.arrays import Layout
 from fadas.flower.journal import Journal
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Update
 from fadas.records import JobRecord, Record
 from fadas.server import Server
+
+if TYPE_CHECKING:
+    from fadas.flower.strategy import AsyncStrategy
 
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's word for it
 _REMEMBERED = 100_000  # messages that have ended, so that what is said of a late reply is true
@@ -27,7 +32,7 @@ class Federation:
 
     def __init__(
         self,
-        strategy: Any,
+        strategy: "AsyncStrategy",
         grid: Grid,
         initial: ArrayRecord,
         train_config: ConfigRecord,
@@ -39,6 +44,7 @@ class Federation:
         self.layout = Layout(initial, strategy.trainable)
         ledger = Ledger(strategy.schedule, 0, strategy.seed, open=True)
         self.server = Server(strategy.algorithm, ledger, self.layout.initial, strategy.checks)
+        rehearse(self.server)
         self.nodes: list[int] = []  # a client's number is its node's place here
         self.present: set[int] = set()  # clients whose nodes are connected
         self.under_way: dict[str, tuple[Job, float]] = {}  # by message id: a job, and when it was sent
@@ -51,8 +57,8 @@ class Federation:
         self.result = Result(arrays=initial)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
         self.told = float("-inf")  # when it was last said that none is
-        self.journal = Journal(strategy.folder, strategy.name, strategy, steps) if strategy.folder else None
-        fresh = [] if self.journal and self.journal.restore(self) else self.server.start()
+        self.journal = Journal(strategy.folder, self) if strategy.folder else None
+        fresh = [] if self.journal and self.journal.restore() else self.server.start()
         self._send(fresh)
 
     def now(self) -> float:
@@ -84,7 +90,7 @@ class Federation:
                 time.sleep(self.strategy.poll)
         self.result.arrays = self.layout.write(server.model)
         if self.journal:
-            self.journal.finish(self)
+            self.journal.finish()
         return self.result
 
     def _meet(self) -> None:
@@ -167,7 +173,7 @@ class Federation:
             if received.step:
                 self._record(received.step)
         if self.journal:
-            self.journal.checkpoint(self)  # before anything else can go wrong
+            self.journal.checkpoint()  # before anything else can go wrong
         self._send(received.jobs)
 
     def _read(self, job: Job, content: RecordDict) -> tuple[Update, float]:
@@ -253,3 +259,15 @@ class Federation:
             return None
         self.result.evaluate_metrics_serverapp[step] = record
         return {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
+
+
+def rehearse(server: Server) -> None:
+    """One step of M zero updates, its result thrown away: what cannot work shows before anybody trains in vain."""
+    x, jobs = server.model, tuple(Job(k, k, 0) for k in range(server.ledger.schedule.buffer))
+    zeros = torch.zeros_like(x.params)
+    try:
+        updates = [Update(job, zeros, x.buffers, x.params, 1) for job in jobs]
+        server.algorithm.apply(server.state, Step(0, jobs), updates, len(jobs))
+    except Exception as error:  # the algorithm's parts may be the user's own
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"{server.algorithm} cannot take a step of {len(jobs)} updates: {text}") from error

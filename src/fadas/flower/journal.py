@@ -1,8 +1,13 @@
 """What a deployment keeps on disk: the run folder that `fadas report` reads, and checkpoints to go on from."""
 
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict
 from logging import WARNING
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from flwr.common.logger import log
@@ -10,66 +15,103 @@ from safetensors.torch import save_file
 
 import fadas
 from fadas import checkpoint, runs
+from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
 from fadas.memory import pack, unpack
 from fadas.toml import dumps
+
+if TYPE_CHECKING:
+    from fadas.flower.federation import Federation
+
+
+_COUNTERS = ("updates", "dropped", "expired")
 
 
 class Journal:
     """One run's folder. A checkpoint follows every update, so that no accepted one is ever lost or applied twice."""
 
-    def __init__(self, folder: Path, name: str, strategy: Any, steps: int) -> None:
-        self.folder, self.name, self.strategy = folder, name, strategy
+    def __init__(self, folder: Path, federation: "Federation") -> None:
+        strategy = federation.strategy
+        self.federation, self.seed, self.name, self.experiment = federation, strategy.seed, strategy.name, folder.name
+        self.folder = folder / f"{strategy.name}-{strategy.seed}"
         self._writer: runs.Writer | None = None
         self._lines: list[dict[str, Any]] = []
-        schedule = strategy.schedule
         self._tables = {
             "name": folder.name,
-            "task": {"name": "flower"},
-            "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
-            "run": {"steps": steps, "seeds": [strategy.seed]},
-            "algorithms": {name: {}},
+            "task": {"name": "flower", "reply": strategy.reply, "arrays": federation.layout.digest},
+            "schedule": asdict(strategy.schedule),
+            "run": {"steps": federation.steps, "seeds": [strategy.seed]},
+            "algorithms": {strategy.name: _described(strategy.algorithm)},
         }
 
-    @property
-    def run_folder(self) -> Path:
-        return self.folder / f"{self.name}-{self.strategy.seed}"
+    def restore(self) -> bool:
+        """Bring the federation to the newest good checkpoint. Work in flight is lost, and will be sent out again.
 
-    def restore(self, federation: Any) -> bool:
-        """Bring a federation to the newest good checkpoint. Work in flight is lost, and will be sent out again."""
-        if (self.run_folder / "summary.json").exists():
-            raise ConfigError(f"{self.run_folder} holds a finished run: choose another folder, or move it away")
-        kept = None
-        for path in checkpoint.found(self.run_folder):
-            try:
-                tensors, values = checkpoint.read(path)
-                kept = runs.kept(self.run_folder, values["metrics"])
-                self._restore(federation, tensors, values)
-                break
-            except (ValueError, KeyError, TypeError, OSError) as error:
-                log(WARNING, "%s cannot be used: %s", path, error)
-                kept = None
-        self._writer = runs.Writer(self.run_folder, self._tables, overwrite=kept is None, kept=kept)
-        if kept is not None:
-            (self.run_folder / "config.toml").write_text(dumps(self._tables), encoding="utf-8")
-            self._lines = runs.read_lines(self.run_folder / "metrics.jsonl")
-        return kept is not None
+        A folder that holds anything which this run would not go on with is left as it is.
+        """
+        if (self.folder / "summary.json").exists():
+            raise self._refusal("a finished run")
+        checkpoints, metrics = checkpoint.found(self.folder), self.folder / "metrics.jsonl"
+        if (checkpoints or (metrics.exists() and metrics.stat().st_size)) and (differences := self._differences()):
+            raise self._refusal(f"an interrupted run with other settings ({'; '.join(differences)})")
+        kept = next((kept for path in checkpoints if (kept := self._load(path)) is not None), None)
+        if checkpoints and kept is None:
+            raise self._refusal("an interrupted run, and none of its checkpoints can be used")
+        try:
+            self._writer = runs.Writer(self.folder, self._tables, overwrite=kept is None, kept=kept)
+        except ConfigError as error:  # its advice is for the command line
+            raise self._refusal("something other than a run") from error
+        if kept is None:
+            return False
+        draft = self.folder / "config.toml.tmp"  # there may be more steps to do than at first
+        draft.write_text(dumps(self._tables), encoding="utf-8")
+        os.replace(draft, self.folder / "config.toml")
+        self._lines = runs.read_lines(metrics)
+        return True
 
-    def _restore(self, federation: Any, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        server = federation.server
+    def _refusal(self, what: str) -> ConfigError:
+        return ConfigError(f"{self.folder} holds {what}: choose another folder, or move it away")
+
+    def _differences(self) -> list[str]:
+        """Where the settings of the run in the folder are not those of this one."""
+        try:
+            held = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            return [f"config.toml cannot be read: {error}"]
+        if runs.same(held, self._tables):
+            return []
+        there, here = _flat(held), _flat(self._tables)
+        return [
+            f"{key} was {there.get(key)!r} and is {here.get(key)!r}"
+            for key in {**there, **here}
+            if there.get(key) != here.get(key) and key != "run.steps"
+        ]
+
+    def _load(self, path: Path) -> int | None:
+        """Go back to a checkpoint: the bytes of metrics.jsonl that belong to it, or None where it cannot be used."""
+        try:
+            tensors, values = checkpoint.read(path)
+            kept = runs.kept(self.folder, values["metrics"])
+            self._restore(tensors, values)
+            return kept
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            log(WARNING, "%s cannot be used: %s", path, error)
+            return None
+
+    def _restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        federation, server = self.federation, self.federation.server
         unpack(server, tensors, values)
         federation.nodes = list(values["nodes"])
         server.ledger.clients = len(federation.nodes)
         server.ledger.resume(server.state.version, [u.job for u in server.buffer], values["next_id"])
-        for name in ("updates", "dropped", "expired"):
-            setattr(federation, name, values[name])
+        federation.updates, federation.dropped, federation.expired = (values[name] for name in _COUNTERS)
         federation.losses = list(values["losses"])
         federation.sent, federation.ends = ({int(k): v for k, v in values[n].items()} for n in ("sent", "ends"))
         federation.begin -= values["now"]
 
-    def checkpoint(self, federation: Any) -> None:
+    def checkpoint(self) -> None:
         assert self._writer
-        server = federation.server
+        federation, server = self.federation, self.federation.server
         tensors, values = pack(server)
         kept = {update.job.id for update in server.buffer}
         values |= {
@@ -79,27 +121,46 @@ class Journal:
             "sent": {id: t for id, t in federation.sent.items() if id in kept},
             "ends": federation.ends,
             "now": federation.now(),
-            **{name: getattr(federation, name) for name in ("updates", "dropped", "expired")},
+            **dict(zip(_COUNTERS, (federation.updates, federation.dropped, federation.expired), strict=True)),
             "metrics": self._writer.mark(),
         }
-        checkpoint.write(self.run_folder, federation.updates, tensors, values)
+        checkpoint.write(self.folder, federation.updates, tensors, values)
 
     def append(self, line: dict[str, Any]) -> None:
         assert self._writer
         self._lines.append(line)
         self._writer.append(line)
 
-    def finish(self, federation: Any) -> None:
+    def finish(self) -> None:
         assert self._writer
-        state = federation.layout.write(federation.server.model).to_torch_state_dict()
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, self.run_folder / "model.safetensors")
+        state = self.federation.layout.write(self.federation.server.model).to_torch_state_dict()
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, self.folder / "model.safetensors")
         summary = {
-            "experiment": self.folder.name,
+            "experiment": self.experiment,
             "algorithm": self.name,
-            "seed": self.strategy.seed,
+            "seed": self.seed,
             "place": 0,
             **runs.summarise(self._lines),
-            "wall": federation.now(),
+            "wall": self.federation.now(),
             "versions": {"fadas": fadas.__version__, "torch": torch.__version__},
         }
         self._writer.finish(summary)
+
+
+def _described(algorithm: Algorithm) -> dict[str, str]:
+    """What an algorithm is made of, in words that are the same in every process."""
+
+    def words(part: object) -> str:
+        plain = type(part).__repr__ is object.__repr__  # the user's own, which says nothing of its parameters
+        text = f"{type(part).__qualname__}({vars(part)})" if plain and hasattr(part, "__dict__") else repr(part)
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)  # an address is another every time
+
+    return {"type": type(algorithm).__qualname__, **{name: words(part) for name, part in vars(algorithm).items()}}
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

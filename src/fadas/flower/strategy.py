@@ -5,7 +5,7 @@ replies one by one as they come, and steps after every `buffer` of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +54,13 @@ class AsyncStrategy(Strategy):
         self.seed, self.checks, self.trainable, self.reply = seed, checks, trainable, reply
         self.folder, self.name = None if folder is None else Path(folder), name
         self.eval_every, self.deadline, self.patience, self.poll = eval_every, deadline, patience, poll
+        if reply not in ("arrays", "delta"):
+            raise ValueError(f"reply must be 'arrays' or 'delta', not {reply!r}")
+        if eval_every < 1:
+            raise ValueError(f"eval_every must be at least 1, not {eval_every}")
+        if not (deadline > 0 and patience >= 0 and poll > 0):
+            given = f"{deadline}, {patience} and {poll}"
+            raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; not {given}")
 
     @classmethod
     def from_run_config(cls, config: Mapping[str, Any], **options: Any) -> "AsyncStrategy":
@@ -64,7 +71,8 @@ class AsyncStrategy(Strategy):
         algorithm = build(lookup(ALGORITHMS, "algorithm", label), table, "algorithm")
         schedule = algorithm.schedule(int(config.get("concurrency", 8)), int(config.get("buffer", 4)))
         known = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
-        given = {key.replace("-", "_"): kind(config[key]) for key, kind in known.items() if config.get(key)}
+        # nothing but an empty string says "not given" in a run config; 0 is a number like any other
+        given = {key.replace("-", "_"): kind(config[key]) for key, kind in known.items() if config.get(key, "") != ""}
         return cls(algorithm, schedule, name=label, **{**given, **options})
 
     def summary(self) -> None:
@@ -81,7 +89,14 @@ class AsyncStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Train until `num_rounds` server steps are done, or `timeout` seconds without one have passed."""
+        """Train until `num_rounds` server steps are done, or `timeout` seconds without one have passed.
+
+        The model is evaluated by `evaluate_fn` alone: clients get no evaluate messages.
+        """
+        if num_rounds < 1:
+            raise ValueError(f"num_rounds must be at least 1, not {num_rounds}")
+        if evaluate_config is not None:
+            log(WARNING, "evaluate_config is ignored: AsyncStrategy sends no evaluate messages; use evaluate_fn")
         self.summary()
         run = Federation(self, grid, initial_arrays, train_config or ConfigRecord(), evaluate_fn, num_rounds)
         return run.play(timeout)

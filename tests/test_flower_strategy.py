@@ -1,0 +1,80 @@
+"""What a strategy refuses, before any node trains for it."""
+
+from logging import WARNING
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord
+
+import fadas
+from fadas.algorithms import ALGORITHMS
+from fadas.build import ConfigError
+from fadas.flower import AsyncStrategy
+from fadas.flower.federation import rehearse
+from fadas.ledger import Ledger, Schedule
+from fadas.model import Model
+from fadas.robust import Trimmed
+from fadas.server import Server
+from test_flower_faults import Clock, Node, Nodes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reply": "Delta"}, "reply must be 'arrays' or 'delta', not 'Delta'"),
+        ({"eval_every": 0}, "eval_every must be at least 1, not 0"),
+        ({"deadline": 0.0}, "deadline, patience and poll .* not 0.0, 300.0 and 0.2"),
+        ({"deadline": float("nan")}, "deadline, patience and poll"),
+        ({"patience": -1.0}, "deadline, patience and poll"),
+        ({"poll": 0.0}, "deadline, patience and poll"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        AsyncStrategy(**options)
+
+
+def test_in_a_run_config_zero_is_a_number_and_an_empty_string_is_nothing(tmp_path):
+    strategy = AsyncStrategy.from_run_config({"patience": 0, "seed": 0, "folder": ""}, seed=3)
+    assert (strategy.patience, strategy.seed, strategy.folder) == (0.0, 3, None)
+    assert AsyncStrategy.from_run_config({}).patience == 300.0
+    with pytest.raises(ValueError, match="eval_every"):
+        AsyncStrategy.from_run_config({"eval-every": 0})
+
+
+def start(algorithm, folder, steps=1, **options):
+    grid = Nodes(Clock(), {11: Node()})
+    arrays = ArrayRecord({"w": Array(np.zeros(2, np.float32))})
+    try:
+        AsyncStrategy(algorithm, Schedule(2, 2), folder=folder, patience=0).start(grid, arrays, steps, **options)
+    finally:
+        assert not grid.pushed
+
+
+def test_an_algorithm_that_cannot_step_is_refused_before_a_message_is_sent_or_a_folder_made(tmp_path):
+    with pytest.raises(ConfigError, match=r"Trimmed.* cannot take a step of 2 updates: .*trim = 1 leaves nothing"):
+        start(fadas.Algorithm(Trimmed(1)), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_preset_passes_the_rehearsal(name):
+    algorithm = ALGORITHMS[name]()
+    ledger = Ledger(algorithm.schedule(4, 2), 0, open=True)
+    rehearse(Server(algorithm, ledger, Model(torch.ones(3), torch.ones(2))))
+
+
+def test_a_run_of_no_rounds_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="num_rounds must be at least 1, not 0"):
+        start(fadas.FedBuff(), tmp_path, steps=0)
+
+
+def test_settings_for_evaluation_on_clients_are_ignored_with_a_warning(caplog, tmp_path):
+    caplog.set_level(WARNING, "flwr")
+    with pytest.raises(ConfigError):
+        start(fadas.Algorithm(Trimmed(1)), tmp_path, evaluate_config=ConfigRecord({"split": "dev"}))
+    assert "evaluate_config is ignored" in caplog.text
