@@ -126,7 +126,14 @@ def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return convert(value, next(arg for arg in args if arg is not type(None)), where, parts)
+        problems: list[str] = []
+        for arg in args:
+            if arg is not type(None):
+                try:
+                    return convert(value, arg, where, parts)
+                except ConfigError as error:
+                    problems.append(str(error))
+        raise ConfigError("; or ".join(dict.fromkeys(problems)))
     if origin is Literal:
         if value not in args:
             raise ConfigError(f"{where} must be one of {', '.join(map(repr, args))}, not {value!r}")
