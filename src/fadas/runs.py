@@ -61,7 +61,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     if not folder.exists():
         return False
     if not _is_run(folder):
-        raise ConfigError(f"{folder} exists and is not a run of fadas; use --out DIR")
+        raise ConfigError(f"{folder} exists and is not a run of fadas", "foreign")
     if overwrite:
         return False
     try:
@@ -69,13 +69,11 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     except ValueError:
         held = {}
     if not same(held, tables):
-        raise ConfigError(f"{folder} holds a run with other settings; use --out DIR, or --overwrite")
+        raise ConfigError(f"{folder} holds a run with other settings", "settings")
     if (folder / "summary.json").exists():
         return True
     if any(folder.glob("checkpoint-*.ckpt")) and not resume:
-        raise ConfigError(
-            f"{folder} holds an interrupted run; continue it with --resume, or begin anew with --overwrite"
-        )
+        raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
 
@@ -161,9 +159,9 @@ def read(folder: Path) -> Run:
         counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
         _validate(config, records, summary, counts)
     except OSError as error:
-        raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})") from None
+        raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})", "damaged") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}", "damaged") from None
     return Run(folder, config, records, summary, counts)
 
 
