@@ -3,11 +3,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fadas.algorithms import FADAS, Algorithm
-from fadas.build import ConfigError
+from fadas.build import ConfigError, convert
 from fadas.combine import Calibrated, ExampleWeighted
 from fadas.config import resolve, seeds
 from fadas.delays import Mild, Uniform
@@ -236,7 +236,7 @@ def test_missing_parts(tmp_path):
 keys = st.text(min_size=1)
 values = st.recursive(
     st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text()),
-    lambda inner: st.lists(inner, max_size=3),
+    lambda inner: st.lists(inner | st.dictionaries(keys, inner, max_size=3), max_size=3),
 )
 tables_ = st.recursive(
     st.dictionaries(keys, values, max_size=3), lambda inner: st.dictionaries(keys, inner | values, max_size=3)
@@ -244,8 +244,25 @@ tables_ = st.recursive(
 
 
 @given(tables_)
+@example({"task": {"layers": [{"width": 8}, {"width": 4, "of": {"a b": []}}]}})
 def test_toml_round_trip(tables):
     assert tomllib.loads(dumps(tables)) == tables
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad", "message"),
+    [
+        (int | float, [1, 0.5], "a", "x must be a whole number, not 'a'; or x must be a number, not 'a'"),
+        (str | list[str], ["a", ["a", "b"]], [1], r"x must be a string, not \[1\]; or x must be a string, not 1"),
+        (list[int] | bool | None, [[1, 2], True, None], 1, "must be a list, not 1; or x must be true or false, not 1"),
+        (float | None, [0.5, None], "a", "^x must be a number, not 'a'$"),
+    ],
+    ids=str,
+)
+def test_each_member_of_a_union_is_tried(hint, good, bad, message):
+    assert [convert(value, hint, "x") for value in good] == good
+    with pytest.raises(ConfigError, match=message):
+        convert(bad, hint, "x")
 
 
 def test_another_executor_does_not_stumble_over_the_options_of_the_one_in_the_file(tmp_path):

@@ -138,7 +138,7 @@ def test_a_full_disk_ends_the_run_with_a_clear_message_and_a_usable_checkpoint(s
     assert ended.returncode == 2, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fadas: ")]
     assert "No space left on device after step" in line
-    assert "is intact: free some space, then --resume" in line
+    assert "is intact; free some space, then --resume" in line
     subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True)
     again = subprocess.run([*command("ca2fl", "inline", 800, full.parent), "--resume"], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -158,3 +160,38 @@ def test_evaluation_needs_no_workers():
     assert torch.get_num_threads() == threads
     assert not executor.workers
     executor.close()
+
+
+BROKEN = """
+from fadas.tasks import TASKS
+def task(clients: int, seed: int):
+    made = TASKS["digits"](clients=clients, seed=seed)
+    clients = [made.clients[client] for client in range(clients)]
+    for inputs, targets in clients[1:]:  # the first is the one that is tried beforehand
+        targets[:] = 10
+    made.clients = clients
+    return made
+"""
+
+
+def test_what_fails_in_a_worker_is_told_in_one_line_and_on_request_in_full(tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "x.toml").write_text(
+        """
+        task = { name = "broken:task", clients = 6 }
+        schedule = { concurrency = 3, buffer = 2 }
+        run.steps = 20
+        [algorithms.fadas]
+        """
+    )
+    command = [sys.executable, "-m", "fadas.cli", "run", "x.toml", "--allow-code", "--executor", "processes"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("failed in its worker process: IndexError: Target 10 is out of bounds.")
+    environment = {**os.environ, "FADAS_DEBUG": "1"}
+    debug = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert debug.returncode == 2
+    assert debug.stderr.splitlines()[-1] == line
+    assert "in cross_entropy" in debug.stderr, "the worker's own traceback"
+    assert "in execute" in debug.stderr

@@ -1,6 +1,5 @@
 """A real Ray, local, two workers: the same bits as in-process, also when one is killed."""
 
-import json
 import os
 import signal
 import subprocess
@@ -95,13 +94,12 @@ def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):
         command = [sys.executable, "-m", "fadas.cli", "run", DEMO, "--only", "fadas", "--set", "run.steps=5", "--json"]
         done = subprocess.run([*command, "--out", tmp_path / name, *options], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        lines = (tmp_path / name / "fadas-1" / "metrics.jsonl").read_text().splitlines()
-        return [{**json.loads(line), "wall": 0} for line in lines]
+        return (tmp_path / name / "fadas-1" / "metrics.jsonl").read_bytes()
 
     address = ray.get_runtime_context().gcs_address
     on_ray = metrics("ray", "--executor", "ray", "--set", f'executor.address="{address}"')
     assert on_ray == metrics("inline", "--executor", "inline")
-    assert len(on_ray) == 5
+    assert on_ray.count(b"\n") == 5
 
 
 def test_what_fails_in_a_worker_says_so():

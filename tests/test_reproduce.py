@@ -69,6 +69,11 @@ def test_an_interrupted_cell_goes_on_and_a_finished_one_is_only_read(small):
     path.unlink()
     assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
     assert path.read_text() == first, "wall time and all: it was not trained again"
+    path.unlink()
+    experiment = small / "experiments" / "cifar10-large-dir0.1.toml"
+    experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
+    message = str(reproduce(small, "large-cifar10", "--only", "fedbuff").exception)
+    assert message.endswith("fedbuff-1 holds a run with other settings; delete it to run the cell anew")
 
 
 def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small):

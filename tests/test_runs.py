@@ -13,13 +13,13 @@ def line(step, accuracy=None, taus=(0, 2)):
     return {
         "step": step,
         "time": 10.0 * step,
-        "wall": 0.1,
         "updates": 2 * step,
         "eta": 0.1,
         "jobs": jobs,
         "train_loss": 1.0,
         "dropped": 0,
         "expired": 0,
+        "refused": {},
         "metrics": None if accuracy is None else {"accuracy": accuracy},
     }
 
@@ -29,7 +29,7 @@ def write(folder, lines, finish=True):
     for item in lines:
         writer.append(item)
     if finish:
-        writer.finish({"experiment": "x", "algorithm": "a", "seed": 0, **summarise(lines)})
+        writer.finish({"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summarise(lines)})
     else:
         writer.close()
 
@@ -99,11 +99,12 @@ GOOD = line(1, 0.5)
         ("metrics.jsonl", to_json(line(7, 0.5))),
         *(
             ("metrics.jsonl", to_json({k: v for k, v in GOOD.items() if k != key}))
-            for key in ("time", "jobs", "metrics")
+            for key in ("time", "jobs", "dropped", "refused", "metrics")
         ),
         ("metrics.jsonl", to_json({**GOOD, "metrics": {"accuracy": "high"}})),
         ("metrics.jsonl", to_json({**GOOD, "jobs": [{"client": 1}]})),
         ("metrics.jsonl", to_json({**GOOD, "eta": None})),
+        ("metrics.jsonl", to_json({**GOOD, "refused": {"not finite": "often"}})),
         ("partition.json", '{"counts": [["x"]]}'),
         ("partition.json", "[]"),
         ("config.toml", "= 3"),

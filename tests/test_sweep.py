@@ -1,3 +1,9 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -50,3 +56,94 @@ def test_a_point_below_something_that_is_no_table():
         with_point({"algorithms": {"a": {"optimizer": "yogi"}}}, "a", {"optimizer.beta1": 0.5})
     with pytest.raises(ConfigError, match="between 0 and 1"):
         points({"algorithms": {"a": {}}}, ["a"], [0], Path(), 0.0)
+
+
+LONG = """
+[task]
+name = "digits"
+clients = 12
+[schedule]
+concurrency = 6
+buffer = 2
+[run]
+steps = 20000
+eval_every = 500
+[algorithms.fadas]
+[sweep.fadas]
+eta = [0.001, 0.002, 0.003]
+"""
+
+
+def alive(session):
+    """The processes of a session that are not over."""
+    states = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        if fields[3] == str(session) and fields[0] not in "ZX":
+            states[path.parent.name] = fields[0]
+    return states
+
+
+def interrupt(command, folder, enough, number):
+    """Start a sweep, and interrupt it as a terminal would when `enough` holds; its exit code and what it said."""
+    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  a shell's "&" ignores it
+    with subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, text=True, preexec_fn=heed, start_new_session=True
+    ) as process:
+        try:
+            deadline = time.monotonic() + 90
+            while not enough():
+                assert process.poll() is None, process.stderr.read()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+            text = process.communicate(timeout=20)[1]
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    deadline = time.monotonic() + 5
+    while (left := alive(process.pid)) and time.monotonic() < deadline:  # multiprocessing's own tracker ends last
+        time.sleep(0.05)
+    assert not left, "something is left running"
+    return process.returncode, text
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_command_goes_on(jobs, tmp_path):
+    (tmp_path / "long.toml").write_text(LONG)
+    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", str(jobs)]
+    root = tmp_path / "runs" / "long-sweep" / "fadas"
+    lines = lambda: sorted(p.read_bytes().count(b"\n") for p in root.glob("*/metrics.jsonl"))  # noqa: E731
+    made = lambda: {p: p.stat().st_mtime_ns for p in root.glob("*/config.toml")}  # noqa: E731
+    code, text = interrupt(command, tmp_path, lambda: len(lines()) == jobs and lines()[0] > 10, signal.SIGINT)
+    assert code == 130
+    assert re.fullmatch(r"fadas: interrupted( after.*)?; the same command goes on\n", text), text
+    assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps what it had"
+    first, begun = lines(), made()
+    assert len(begun) == jobs, "no further point begins"
+    code, _ = interrupt(command, tmp_path, lambda: lines()[0] > first[-1] + 10, signal.SIGTERM)
+    assert code == (130 if jobs == 1 else 128 + signal.SIGTERM)
+    assert made() == begun, "the runs went on: they were not begun anew"
+    done = subprocess.run([*command, "--set", "local.lr=0.5"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith("holds a run with other settings; use --out DIR, or delete it\n")
+
+
+def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
+    (tmp_path / "long.toml").write_text(LONG)
+    foreign = tmp_path / "o" / "fadas" / "eta=0.003-0"
+    foreign.mkdir(parents=True)
+    (foreign / "cat.jpg").write_text("")
+    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", "3", "--out", "o"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "fadas: o/fadas/eta=0.003-0 exists and is not a run of fadas; use --out DIR\n",
+    )
+    debug = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=90, env={**os.environ, "FADAS_DEBUG": "1"}
+    )
+    assert "in run_point" in debug.stderr, "where it happened, in the worker"

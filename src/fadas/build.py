@@ -24,11 +24,20 @@ ALLOW_CODE = "FADAS_ALLOW_CODE"
 
 
 class ConfigError(ValueError):
-    """A mistake in what the user gave; its message is one line that the user can act on."""
+    """A mistake in what the user gave; its message is one line that the user can act on.
+
+    Where the way out depends on the command, the message is the bare fact, and `matter` tells the command which.
+    """
+
+    def __init__(self, message: str, matter: str = "") -> None:
+        super().__init__(message)
+        self.matter = matter
 
 
 class Interrupted(Exception):
-    """The user or the system ended a run; its checkpoint is on disk, and its message says how to go on."""
+    """The user or the system ended a run; its checkpoint is on disk. How to go on is the command's to say."""
+
+    matter = "interrupted"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
@@ -56,7 +65,7 @@ def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the user's code, which may fail in any way
-        raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}") from None
+        raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}") from error
     if not callable(found):
         raise ConfigError(f"{kind} {name!r} is a {type(found).__name__}, not something that makes one")
     return found
@@ -129,7 +138,14 @@ def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return convert(value, next(arg for arg in args if arg is not type(None)), where, parts)
+        problems: list[str] = []
+        for arg in args:
+            if arg is not type(None):
+                try:
+                    return convert(value, arg, where, parts)
+                except ConfigError as error:
+                    problems.append(str(error))
+        raise ConfigError("; or ".join(dict.fromkeys(problems)))
     if origin is Literal:
         if value not in args:
             raise ConfigError(f"{where} must be one of {', '.join(map(repr, args))}, not {value!r}")

@@ -34,11 +34,11 @@ def make_task(config: RunConfig) -> Task:
     try:
         task = config.task()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"task: {error}") from None
+        raise ConfigError(f"task: {error}") from error
     except Exception as error:
         if config.tables["task"]["name"] in TASKS:
             raise  # a fault of ours, not of the user's code
-        raise ConfigError(f"task: {type(error).__name__}: {error}".splitlines()[0]) from None
+        raise ConfigError(f"task: {type(error).__name__}: {error}".splitlines()[0]) from error
     if not isinstance(task, Task):
         raise ConfigError(f"task: {config.tables['task']['name']} makes a {type(task).__name__}, not a Task")
     if len(task.clients) != config.clients:
@@ -100,7 +100,7 @@ def rehearse(config: RunConfig, task: Task) -> None:
         replace(task, test=few).evaluate(flat.module)
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
         text = (str(error) or "no reason given").splitlines()[0]
-        raise ConfigError(f"{config.label} cannot be trained: {type(error).__name__}: {text}") from None
+        raise ConfigError(f"{config.label} cannot be trained: {type(error).__name__}: {text}") from error
 
 
 def execute(
@@ -145,7 +145,7 @@ def execute(
             if not simulation.complete:
                 step = save()
                 behind.wait()
-                raise Interrupted(f"interrupted after step {step}; the same command with --resume continues {folder}")
+                raise Interrupted(f"interrupted after step {step}, kept in {folder}")
             _save_model(simulation, folder)
             summary = {
                 "experiment": config.experiment,
@@ -167,8 +167,8 @@ def execute(
         if error.errno not in _FULL:
             raise
         last = next(iter(checkpoint.found(folder)), None)
-        rest = f"{last.name} is intact: free some space, then --resume" if last else "there is no checkpoint yet"
-        raise ConfigError(f"{folder}: {error.strerror} after step {len(lines)}; {rest}") from None
+        rest = f"{last.name} is intact" if last else "there is no checkpoint yet"
+        raise ConfigError(f"{folder}: {error.strerror} after step {len(lines)}; {rest}", "full") from None
     except (ConfigError, Interrupted):
         raise
     except Exception as error:  # the module, the loss and the data may be the user's own

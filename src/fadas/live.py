@@ -92,7 +92,7 @@ class Follower:
         if not self.last:
             return [escape(self.name), ProgressBar(1.0, 0.0, 20), "waiting for the first step", *[""] * 5]
         last = self.last
-        lost = Counter({"dropped": last["dropped"], "expired": last["expired"], **last.get("refused", {})})
+        lost = Counter({"dropped": last["dropped"], "expired": last["expired"], **last["refused"]})
         left = (
             (1 - self.progress) / self.progress * last["updates"] / self.speed if self.progress and self.speed else None
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fadas import runs
-from fadas.build import ConfigError, Interrupted
+from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
 from fadas.ledger import TAUS
@@ -89,32 +89,19 @@ def run(
             if not alone:
                 say(f"{cell.experiment} {cell.name}: another process is at it")
                 continue
-            made = _finished(folder, config)
-            if made is None:
+            if not runs.check(folder, config.tables, resume=True):
                 key = f"{cell.seed} {config.tables['task']}"
                 if key not in tasks:  # all methods of an experiment and seed share the data
                     tasks = {key: make_task(config)}
                 timeline = make_plan(config, tasks[key])
                 on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
                 simulation = make_simulation(config, tasks[key], timeline)
-                try:
-                    execute(config, simulation, folder, on_record, resume=True, say=say)
-                except Interrupted:
-                    raise Interrupted(f"interrupted in {cell.name}; the same command goes on from there") from None
-                made = runs.read(folder)
-            result = _result(cell, made)
+                execute(config, simulation, folder, on_record, resume=True, say=say)
+            result = _result(cell, runs.read(folder))
             partial = path.with_suffix(".tmp")
             partial.write_text(_json(asdict(result)), encoding="utf-8")
             partial.replace(path)  # a result is there whole or not at all
         yield cell, result
-
-
-def _finished(folder: Path, config: RunConfig) -> runs.Run | None:
-    """The cell's run, where an earlier attempt has finished it."""
-    try:
-        return runs.read(folder) if runs.check(folder, config.tables, resume=True) else None
-    except ConfigError as error:
-        raise ConfigError(f"{error}; delete {folder} to run the cell anew") from None
 
 
 @contextmanager

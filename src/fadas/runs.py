@@ -61,7 +61,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     if not folder.exists():
         return False
     if not _is_run(folder):
-        raise ConfigError(f"{folder} exists and is not a run of fadas; use --out DIR")
+        raise ConfigError(f"{folder} exists and is not a run of fadas", "foreign")
     if overwrite:
         return False
     try:
@@ -69,13 +69,11 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     except ValueError:
         held = {}
     if not same(held, tables):
-        raise ConfigError(f"{folder} holds a run with other settings; use --out DIR, or --overwrite")
+        raise ConfigError(f"{folder} holds a run with other settings", "settings")
     if (folder / "summary.json").exists():
         return True
     if any(folder.glob("checkpoint-*.ckpt")) and not resume:
-        raise ConfigError(
-            f"{folder} holds an interrupted run; continue it with --resume, or begin anew with --overwrite"
-        )
+        raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
 
@@ -161,9 +159,9 @@ def read(folder: Path) -> Run:
         counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
         _validate(config, records, summary, counts)
     except OSError as error:
-        raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})") from None
+        raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})", "damaged") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}", "damaged") from None
     return Run(folder, config, records, summary, counts)
 
 
@@ -184,9 +182,8 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
     """What reports rely on; anything else raises."""
     for name in ("experiment", "algorithm"):
         _need(summary, name, str)
-    for name in ("seed", "step"):
+    for name in ("seed", "step", "place"):
         _need(summary, name, int)
-    _need({"place": 0, **summary}, "place", int)
     for name in TAUS:
         _need(summary, name, int | float)
     for name in ("target", "time_to_target"):
@@ -194,14 +191,13 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
     _need({"task": {}, **config}, "task", dict)
     _need({"run": {}, **config}, "run", dict)
     for record in records:
-        for name in ("step", "updates"):
+        for name in ("step", "updates", "dropped", "expired"):
             _need(record, name, int)
+        for reason in _need(record, "refused", dict):
+            _need(record["refused"], reason, int)
         for name in ("time", "eta"):
             _need(record, name, int | float)
         _need({"accuracy": None, **(_need(record, "metrics", dict | None) or {})}, "accuracy", int | float | None)
-        lost = {"dropped": 0, "expired": 0, **_need({"refused": {}, **record}, "refused", dict), **record}
-        for name in lost.keys() - record.keys() | {"dropped", "expired"}:
-            _need(lost, name, int)
         for job in _need(record, "jobs", list):
             for name in ("client", "tau"):
                 _need(job, name, int)
@@ -230,7 +226,7 @@ def find(folder: Path) -> list[Run]:
     found = [read(path) for path in folders if all((path / name).exists() for name in files)]
     if not found:
         raise ConfigError(f"no finished runs in {folder}")
-    return sorted(found, key=lambda run: (run.summary.get("place", 0), run.summary["seed"], run.folder.name))
+    return sorted(found, key=lambda run: (run.summary["place"], run.summary["seed"], run.folder.name))
 
 
 def unfinished(folder: Path) -> list[str]:
@@ -259,8 +255,7 @@ def summarise(records: Iterable[Line], target: float | None = None) -> Line:
     evaluated = [line for line in lines if line["metrics"]]
     last = lines[-1]
     summary: Line = {
-        **{key: last[key] for key in ("step", "updates", "time", "dropped", "expired")},
-        "refused": last.get("refused", {}),
+        **{key: last[key] for key in ("step", "updates", "time", "dropped", "expired", "refused")},
         **({"privacy": last["privacy"]} if last.get("privacy") else {}),
         **tau_statistics(max(job["tau"] for job in line["jobs"]) for line in lines),
         "metrics": last["metrics"],

@@ -4,16 +4,20 @@ import copy
 import multiprocessing
 import os
 import signal
+import traceback
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fadas import runs
-from fadas.build import ConfigError
+from fadas.build import ConfigError, Interrupted
 from fadas.config import resolve
 from fadas.tables import Table, put
 
@@ -96,28 +100,80 @@ def run_point(point: Point) -> dict[str, Any]:
     return execute(config, simulation, point.folder, lambda record: None, resume=True)
 
 
-def _begin_worker(threads: int) -> None:
+def _work(pipe: Any, threads: int) -> None:
+    """A worker process's life: it runs the points that it is sent until the pipe ends or its run is interrupted."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     torch.set_num_threads(threads)
+    with suppress(EOFError, ConnectionError):
+        while True:
+            point = pipe.recv()
+            try:
+                result = run_point(point)
+            except Interrupted:
+                return
+            except Exception as error:
+                error.add_note(traceback.format_exc())  # a traceback does not travel, its text does
+                result = error
+            pipe.send(result)
 
 
 def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str, Any]]]:
-    """Results as they come, `jobs` runs at a time, the machine's cores shared among them."""
+    """Results as they come, `jobs` runs at a time, the machine's cores shared among them.
+
+    However it ends, no worker is left: what runs is interrupted and keeps a checkpoint; no further point begins.
+    """
     if jobs == 1:
         yield from ((point, run_point(point)) for point in todo)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _begin_worker, (threads,)) as pool:
-        futures = {pool.submit(run_point, point): point for point in todo}
+    workers: dict[Any, SpawnProcess] = {}  # by the pipe to each
+    at_work: dict[Any, Point] = {}
+    waiting = deque(todo)
+    try:
+        for _ in range(min(jobs, len(todo))):
+            _start_worker(workers, threads)
+        while waiting or at_work:
+            for pipe in workers.keys() - at_work.keys():
+                if waiting:
+                    at_work[pipe] = waiting.popleft()
+                    pipe.send(at_work[pipe])
+            for pipe in wait(list(at_work)):
+                point = at_work.pop(pipe)
+                yield point, _receive(pipe, point)
+    finally:
+        for pipe, worker in workers.items():
+            pipe.close()
+            worker.terminate()
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+            for worker in workers.values():
+                worker.join()
+        finally:  # a second Ctrl-C waits for no checkpoint
+            for worker in workers.values():
+                worker.kill()
+
+
+def _start_worker(workers: dict[Any, SpawnProcess], threads: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    worker = context.Process(target=_work, args=(theirs, threads))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the parent, which ends its workers
+    try:
+        worker.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    theirs.close()
+    workers[ours] = worker
+
+
+def _receive(pipe: Any, point: Point) -> dict[str, Any]:
+    try:
+        result = pipe.recv()
+    except (EOFError, ConnectionError):
+        raise ConfigError(f"{point.folder}: its process died: out of memory?") from None
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 @dataclass(frozen=True)

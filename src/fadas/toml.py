@@ -35,4 +35,6 @@ def _value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):  # inside a list; elsewhere tables have a heading of their own
+        return f"{{{', '.join(f'{_key(key)} = {_value(item)}' for key, item in value.items())}}}"
     return repr(value)

@@ -2,10 +2,15 @@
 
 import json
 import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from fadas.build import ConfigError, Interrupted
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override a setting; may be repeated.")]
@@ -21,6 +26,21 @@ AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Let the file name code of your own, package.module:Name.")
 ]
 DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]
+
+
+@contextmanager
+def hints(**ways: str) -> Iterator[None]:
+    """Errors from below state a fact; here each command adds its own way out. FADAS_DEBUG=1 shows all of the error."""
+    try:
+        yield
+    except KeyboardInterrupt:  # between runs, or for the second time
+        raise Interrupted(f"interrupted; {ways['interrupted']}") from None
+    except (ConfigError, Interrupted) as error:
+        if isinstance(error, ConfigError) and os.environ.get("FADAS_DEBUG") == "1":
+            traceback.print_exc()
+        if error.matter in ways:
+            error.args = (f"{error}; {ways[error.matter]}",)
+        raise
 
 
 def use_data(folder: Path | None, allow_code: bool = False) -> None:
@@ -52,6 +72,13 @@ def _select(tables: dict[str, Any], only: str | None) -> list[str]:
     return select(tables, None if only is None else [name.strip() for name in only.split(",")])
 
 
+@hints(
+    foreign="use --out DIR",
+    settings="use --out DIR, or --overwrite",
+    unfinished="continue it with --resume, or begin anew with --overwrite",
+    full="free some space, then --resume",
+    interrupted="the same command with --resume continues",
+)
 def run(
     experiment: ExperimentFile,
     set_: Set = [],
@@ -155,6 +182,13 @@ def plan(
     print_table(["algorithm", *(key.replace("_time", "\ntime") for key in keys)], rows, f"{tables['name']}, seed {one}")
 
 
+@hints(
+    foreign="use --out DIR",
+    settings="use --out DIR, or delete it",
+    damaged="delete it to run it anew",
+    full="free some space, then the same command goes on",
+    interrupted="the same command goes on",
+)
 def sweep(
     experiment: ExperimentFile,
     set_: Set = [],

@@ -6,9 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.experiments import DataDir, Device, Executor, Set, use_data
+from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, use_data
 
 
+@hints(
+    foreign="use --work DIR",
+    settings="delete it to run the cell anew",
+    damaged="delete it to run the cell anew",
+    full="free some space, then the same command goes on",
+    interrupted="the same command goes on",
+)
 def reproduce(
     what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report")],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,

@@ -77,8 +77,9 @@ class Worker:
                 start = Model(slot.params.clone(), slot.buffers.clone())
                 try:
                     update = train(flat, pool.task, pool.local, pool.seed, Job(*job), start)
-                except Exception:
-                    pipe.send((place, None, traceback.format_exc()))
+                except Exception as error:
+                    reason = f"{type(error).__name__}: {error}".splitlines()[0]  # first: messages show one line
+                    pipe.send((place, None, f"{reason}\n{traceback.format_exc()}"))
                     continue
                 slot.params.copy_(update.delta)
                 slot.buffers.copy_(update.buffers)
@@ -164,7 +165,7 @@ class Processes(Pool[Slot]):
             assert slot.job is not None
             assert slot.start is not None
             if loss is None:
-                raise RuntimeError(f"{slot.job} failed in its worker process:\n{problem}")
+                raise RuntimeError(f"{slot.job} failed in its worker process: {problem}")
             delta, buffers = slot.params.clone(), slot.buffers.clone()
             examples, base = self.task.sizes[slot.job.client], slot.start.params
             yield slot, Update(slot.job, delta, buffers, base, examples, {"loss": loss})

@@ -165,9 +165,7 @@ def _lost(groups: dict[str, list[Run]]) -> Figure | None:
     figure, axes = plt.subplots(figsize=(7.2, 3.2))
     for name, runs in groups.items():
         records = runs[0].records
-        counts = [
-            {"dropped": r.get("dropped", 0), "expired": r.get("expired", 0), **r.get("refused", {})} for r in records
-        ]
+        counts = [{"dropped": r["dropped"], "expired": r["expired"], **r["refused"]} for r in records]
         for reason in (reason for reason, count in counts[-1].items() if count):
             times, so_far = [r["time"] for r in records], [c.get(reason, 0) for c in counts]
             axes.step(times, so_far, where="post", label=f"{name}: {reason}")
