@@ -81,6 +81,23 @@ def test_what_lies_in_the_current_folder_is_not_run(tmp_path):
     fadas("run", DEMO, "--set", "run.steps=1", "--only", "fadas", "--out", tmp_path / "out", cwd=tmp_path)
 
 
+def test_the_last_step_is_evaluated_though_a_refusal_made_it_the_last(tmp_path):
+    path = tmp_path / "late.toml"
+    path.write_text(
+        'task = { name = "digits", clients = 12 }\nschedule = { concurrency = 6, buffer = 3 }\n'
+        'faults.bad = { kind = "nan", clients = [0, 1, 2] }\nrun = { time = 40.0, eval_every = 1000, seeds = [3] }\n'
+        "[algorithms.fadas]\n"
+    )
+    planned = json.loads(fadas("plan", path, "--json").stdout)
+    fadas("run", path, "--out", tmp_path / "out")
+    folder = tmp_path / "out" / "fadas-3"
+    *earlier, last = lines(folder / "metrics.jsonl")
+    assert len(earlier) + 1 == last["step"] < planned["steps"]
+    assert all(line["metrics"] is None for line in earlier)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["accuracy"] == last["metrics"]["accuracy"] > 0.2
+
+
 def test_executors_and_the_saved_config_give_the_same_numbers(tmp_path):
     for name in ("inline", "batched"):
         fadas("run", DEMO, "--only", "fedbuff", *SMALL, "--executor", name, "--out", tmp_path / name, "--no-report")

@@ -146,6 +146,9 @@ def execute(
                 step = save()
                 behind.wait()
                 raise Interrupted(f"interrupted after step {step}, kept in {folder}")
+            if lines[-1]["metrics"] is None:  # it became the last step after its record
+                lines[-1]["metrics"] = simulation.metrics
+                writer.amend(lines[-1])
             _save_model(simulation, folder)
             summary = {
                 "experiment": config.experiment,

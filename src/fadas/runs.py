@@ -126,6 +126,13 @@ class Writer:
         self._metrics.write(text)
         self._metrics.flush()
 
+    def amend(self, line: Line) -> None:
+        """Write the last line anew. There are no marks after that."""
+        begin = (self.folder / "metrics.jsonl").read_bytes()[:-1].rfind(b"\n") + 1
+        self._metrics.truncate(begin)
+        self._metrics.seek(begin)
+        self.append(line)
+
     def mark(self) -> tuple[int, str]:
         """How long metrics.jsonl is, all of it safely on disk, and its checksum: for `kept`."""
         os.fsync(self._metrics.fileno())
