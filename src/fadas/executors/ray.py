@@ -136,6 +136,9 @@ class Ray(Pool[Any]):
                 delta, buffers, loss = self._ray.get(reference)
             except self._ray.exceptions.RayActorError as error:
                 raise RuntimeError(f"{job} took its Ray worker down {_RETRIES + 1} times: {error}") from None
+            except self._ray.exceptions.RayTaskError as error:  # whose own first line says where, not why
+                reason = f"{type(error.cause).__name__}: {error.cause}"
+                raise RuntimeError(f"{job} failed in its Ray worker: {reason}") from error
             jobs = self._versions[id(start)][2]
             jobs.discard(job.id)
             if not jobs:
