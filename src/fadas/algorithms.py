@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from fadas.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, weighted_sum
+from fadas.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, mean
 from fadas.ledger import Refill, Schedule, Step
 from fadas.model import Model, ServerState, Update
 from fadas.optim import SGD, Adagrad, Adam, AMSGrad, Optimizer, Yogi
@@ -47,7 +47,7 @@ class Algorithm:
         x, moments = self.optimizer.apply(x, delta, state.slots, eta)  # lines 10 and 16
         # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
         given = [u.buffers for u in updates]
-        buffers = weighted_sum(given, [1.0] * len(given)).div_(len(given))
+        buffers = mean(given)
         # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
         buffers.clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
         if self.statistics < 1:

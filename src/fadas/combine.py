@@ -28,13 +28,16 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     return total
 
 
+def mean(tensors: Sequence[Tensor]) -> Tensor:
+    return weighted_sum(tensors, [1.0] * len(tensors)).div_(len(tensors))
+
+
 @dataclass(frozen=True)
 class Mean:
     """The uniform mean of the M deltas."""
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
-        deltas = [update.delta for update in updates]
-        return weighted_sum(deltas, [1.0] * len(deltas)).div_(len(deltas)), {}
+        return mean([update.delta for update in updates]), {}
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,7 @@ class Mixing:
     """FedAsync: the way from x_t to the mean of the clients' trained models, so a step of alpha mixes them in."""
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
-        trained = [update.base + update.delta for update in updates]
-        return weighted_sum(trained, [1.0] * len(trained)).div_(len(trained)).sub_(state.model.params), {}
+        return mean([update.base + update.delta for update in updates]).sub_(state.model.params), {}
 
 
 @dataclass(frozen=True)
