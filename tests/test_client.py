@@ -81,14 +81,21 @@ class Hidden(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("module", "random"),
-    [(Hidden(0.5), True), (Hidden(0.0), False), (nn.Sequential(nn.Linear(6, 3), nn.RReLU()), True)],
+    ("model", "random"),
+    [
+        (lambda: Hidden(0.5), True),
+        (lambda: Hidden(0.0), False),
+        (lambda: nn.Sequential(nn.Linear(6, 30), nn.RReLU(), nn.Linear(30, 3)), True),  # draws for what is negative
+    ],
     ids=["dropout", "none", "rrelu"],
 )
-def test_whether_a_module_draws_random_numbers(module, random):
-    flat, state = FlatModule(module), torch.get_rng_state()
+@pytest.mark.parametrize("examples", [1, 30])
+def test_whether_a_module_draws_random_numbers(model, random, examples):
+    task = make_task(sizes=(examples,))
+    task.model = model
+    flat, state = FlatModule(task.module()), torch.get_rng_state()
     before = flat.read()
-    assert draws(flat, make_task()) == random
+    assert draws(flat, task) == random
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(flat.read().buffers, before.buffers)
 
