@@ -107,6 +107,20 @@ def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
+def test_another_executor_goes_on_with_what_was_trained_ahead(executor, tmp_path):
+    task = make_task(sizes=(4, 17, 30, 8))
+    first, whole = make(task, FADAS(), "batched"), make(task, FADAS(), "batched")
+    records = stop_after(first, 11)
+    tensors, values = through_disk(first, tmp_path)
+    assert values["finished"]
+    second = make(task, FADAS(), executor)
+    snapshot.restore(second, tensors, values)
+    assert [u.job.id for u in second.finished] == [u.job.id for u in first.finished]
+    assert len([*records, *second]) == len(list(whole))
+    torch.testing.assert_close(second.server.model.params, whole.server.model.params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
 def test_a_simulation_that_is_left_can_be_kept_but_not_played_again(executor):
     simulation = make(make_task(sizes=(4, 17, 30, 8)), FADAS(), executor)
     for record in simulation:

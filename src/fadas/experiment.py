@@ -18,6 +18,7 @@ from fadas import checkpoint, runs
 from fadas.build import ConfigError, Interrupted
 from fadas.client import train
 from fadas.config import RunConfig
+from fadas.executors.precision import threads
 from fadas.ledger import Job, Step
 from fadas.model import FlatModule, ServerState
 from fadas.planner import Plan, plan
@@ -66,9 +67,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         raise ConfigError(f"executor.device: {config.device!r} cannot be used: {text}") from None
     rehearse(config, task)
     try:
-        with _threads(
-            config.threads or torch.get_num_threads()
-        ):  # the executor has as many workers as there are threads
+        with threads(config.threads or torch.get_num_threads()):  # some executors have as many workers
             executor = config.executor(task, config.local, config.seed)
         return simulate(
             timeline,
@@ -127,11 +126,11 @@ def execute(
         return values["version"]
 
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
-    threads = config.threads or (1 if small else torch.get_num_threads())
+    count = config.threads or (1 if small else torch.get_num_threads())
     every = config.run.checkpoint_every
     behind, due = checkpoint.Behind(), False
     try:
-        with _threads(threads), _interruptible(simulation):
+        with threads(count), _interruptible(simulation):
             for record in simulation:
                 lines.append(record.as_dict())
                 writer.append(lines[-1])
@@ -201,16 +200,6 @@ def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) ->
     if folder.exists():
         say(f"{folder}: no checkpoint to continue from; begun anew")
     return None
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

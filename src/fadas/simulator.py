@@ -66,13 +66,14 @@ class Simulation:
         self.metrics: dict[str, float] | None = None
         self.stopped = self.complete = False
         self._submitted: set[int] = set()
-        self._left: list[Update] = []
-        self._begun = self._ended = False
+        self._ready: dict[int, Update] = {}  # by job id: trained before, and kept in a snapshot
+        self._left: list[Update] | None = None  # once the executor is closed
+        self._begun = False
 
     @property
     def finished(self) -> list[Update]:
         """Updates that are trained and not yet needed, from executors that might round them differently next time."""
-        return self._left if self._ended else self.executor.finished()
+        return [*self._ready.values(), *self.executor.finished()] if self._left is None else self._left
 
     def state_dict(self) -> dict[str, Tensor]:
         """The current global model, as the task's module loads it."""
@@ -89,8 +90,8 @@ class Simulation:
     def continue_from(self, plan: Plan, progress: Progress, finished: list[Update]) -> None:
         """Go on from elsewhere; the server is there already."""
         self.plan, self.progress = plan, progress
-        self.executor.restore(finished)
-        self._submitted = {update.job.id for update in finished}
+        self._ready = {update.job.id: update for update in finished}
+        self._submitted = set(self._ready)
 
     def __iter__(self) -> Iterator[Record]:
         if self._begun:
@@ -99,9 +100,7 @@ class Simulation:
         try:
             yield from self._play()
         finally:
-            if not self.complete:
-                self._left = self.executor.finished()  # closing the executor lets go of it
-            self._ended = True
+            self._left = self.finished  # closing the executor lets go of it
             self.executor.close()
 
     def _play(self) -> Iterator[Record]:
@@ -118,7 +117,9 @@ class Simulation:
                 progress.position += 1
                 continue
             self._submitted.discard(job.id)
-            update = corrupted(self.executor.collect(job), self.plan)
+            ready = self._ready.pop(job.id, None)
+            update = corrupted(ready or self.executor.collect(job), self.plan)
+            del ready
             jobs, step, refused = server.receive(update)
             if refused:
                 self._refused(jobs)

@@ -19,7 +19,7 @@ from typing import Any
 from fadas import runs
 from fadas.build import ConfigError, Interrupted
 from fadas.config import resolve
-from fadas.tables import Table, put
+from fadas.tables import Table, flatten, put
 
 
 def grid(tables: Table, label: str) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def grid(tables: Table, label: str) -> list[dict[str, Any]]:
     table = tables.get("sweep", {}).get(label, {})
     if not isinstance(table, Mapping):
         raise ConfigError(f"sweep.{label} must be a table, not {table!r}")
-    axes = _flatten(table)
+    axes = flatten(table)
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"sweep.{label}.{key} must be a list of values, not {values!r}")
@@ -40,13 +40,6 @@ def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
     for key, value in point.items():
         put(changed["algorithms"][label], key, value, f"sweep.{label}.{key}")
     return changed
-
-
-def _flatten(table: Table, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
-    return flat
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,14 @@ def put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
     tables[last] = value
 
 
+def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
 def _has(table: Any, key: str) -> bool:
     for part in key.split("."):
         if not isinstance(table, Mapping) or part not in table:

@@ -27,11 +27,6 @@ class Executor(ABC):
         """Updates not collected yet that would be rounded differently if trained again: a checkpoint must keep them."""
         return []
 
-    def restore(self, updates: list[Update]) -> None:
-        """Take back what an executor of the same kind had `finished`; these jobs are not submitted again."""
-        if updates:
-            raise ValueError(f"{type(self).__name__} trains its jobs anew and has no use for finished updates")
-
     @abstractmethod
     def close(self) -> None:
         """Let go of workers, memory and whatever is under way."""

@@ -5,6 +5,7 @@ import torch
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD
 from fadas.executors.base import Executor
+from fadas.executors.precision import threads
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
@@ -39,13 +40,8 @@ class Batched(Executor):
         return self._done.pop(job.id)
 
     def _train_pending(self) -> None:
-        threads = torch.get_num_threads()
-        if self._small:
-            torch.set_num_threads(1)
-        try:
+        with threads(1 if self._small else torch.get_num_threads()):
             self._train_all()
-        finally:
-            torch.set_num_threads(threads)
 
     def _train_all(self) -> None:
         work = [self._pending[id] for id in sorted(self._pending)]
@@ -58,9 +54,6 @@ class Batched(Executor):
     def finished(self) -> list[Update]:
         """What is trained and not yet collected. In other company it might be rounded differently."""
         return list(self._done.values())
-
-    def restore(self, updates: list[Update]) -> None:
-        self._done = {update.job.id: update for update in updates}
 
     def evaluate(self, model: Model) -> dict[str, float]:
         flat = self._trainer.flat

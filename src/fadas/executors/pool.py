@@ -25,17 +25,12 @@ class Pool(Executor, Generic[Slot]):
         self._queue: list[tuple[int, Job, Model]] = []
         self._free: list[Slot] = []
         self._done: dict[int, Update] = {}
-        self._submitted: set[int] = set()
 
     def submit(self, job: Job, start: Model, due: int) -> None:
-        self._submitted.add(job.id)
         heapq.heappush(self._queue, (due, job, start))
         self._dispatch()
 
     def collect(self, job: Job) -> Update:
-        if job.id not in self._submitted:
-            raise KeyError(job.id)  # rather than to wait for it for ever
-        self._submitted.remove(job.id)
         while job.id not in self._done:
             for slot, update in self._receive():
                 self._done[update.job.id] = update
@@ -63,4 +58,3 @@ class Pool(Executor, Generic[Slot]):
     def close(self) -> None:
         self._queue.clear()
         self._done.clear()
-        self._submitted.clear()

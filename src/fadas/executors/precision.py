@@ -1,10 +1,23 @@
 """The arithmetic of training: the user's choice."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 
 Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many of torch's threads, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def use(precision: Precision, device: str) -> bool:

@@ -18,6 +18,7 @@ import torch
 
 from fadas.client import LocalSGD, train
 from fadas.executors.pool import Pool
+from fadas.executors.precision import threads
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
@@ -172,12 +173,8 @@ class Processes(Pool[Slot]):
             slot.start = None  # its version may be freed
 
     def evaluate(self, model: Model) -> dict[str, float]:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
-        try:
+        with threads(self._threads):
             return super().evaluate(model)
-        finally:
-            torch.set_num_threads(threads)
 
     def close(self) -> None:
         super().close()

@@ -3,7 +3,6 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import asdict
 from logging import WARNING
 from pathlib import Path
@@ -18,6 +17,7 @@ from fadas import checkpoint, runs
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
 from fadas.memory import pack, unpack
+from fadas.tables import flatten
 from fadas.toml import dumps
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Journal:
             return [f"config.toml cannot be read: {error}"]
         if runs.same(held, self._tables):
             return []
-        there, here = _flat(held), _flat(self._tables)
+        there, here = flatten(held), flatten(self._tables)
         return [
             f"{key} was {there.get(key)!r} and is {here.get(key)!r}"
             for key in {**there, **here}
@@ -156,11 +156,3 @@ def _described(algorithm: Algorithm) -> dict[str, str]:
         return re.sub(r" at 0x[0-9a-fA-F]+", "", text)  # an address is another every time
 
     return {"type": type(algorithm).__qualname__, **{name: words(part) for name, part in vars(algorithm).items()}}
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
