@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from fadas.build import ConfigError
 from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
-from fadas.report.reproduction import _made, accuracy, time_to_target, write
+from fadas.report.reproduction import _made, write
+from fadas.report.verdicts import accuracy, time_to_target
 from fadas.reproduce import make_config
 from fadas.runs import same
 
@@ -150,6 +151,26 @@ def test_time_to_target(tmp_path, time, end, text, verdict):
     row = next(row for row in TIME.rows if row.method == "fadas")
     measured = time_to_target(TIME, row, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
+
+
+def test_the_released_code_has_cells_and_a_column_of_its_own(small, tmp_path):
+    cells = list(artefacts()["ablation-tau-c-released"].all_cells())
+    made = [make_config(cell, ROOT / "experiments").tables for cell in cells]
+    assert [tables["algorithms"]["fadas-da"]["step_size"]["tau_c"] for tables in made] == [1, 4, 8, 10]
+    assert {tables["task"]["partition"] for tables in made} == {"dirichlet"}
+    assert {tables["algorithms"]["fadas-da"]["schedule"]["refill"] for tables in made} == {"released"}
+    assert {tables["algorithms"]["fadas-da"]["optimizer"]["bias_correction"] for tables in made} == {True}
+    assert cells[0] == next(c for c in artefacts()["large-cifar10-released"].all_cells() if c.method == "fadas-da")
+    result(0.7, 0.01, tmp_path / "results")
+    assert reproduce(small, "large-cifar10-released", "--only", "fadas", "--rounds", 2).exit_code == 0
+    released = json.loads(next(small.glob("results/cifar10-large-dir0.1/*released*")).read_text())
+    released |= {"changes": released["changes"][:-1], "accuracy": 0.72, "accuracy_std": 0.0}
+    cell = Cell("cifar10-large-dir0.1", "fadas", 1, tuple(released["changes"]))
+    cell.path(tmp_path / "results").write_text(json.dumps(released))
+    write(tmp_path / "page.md", tmp_path / "results")
+    text = (tmp_path / "page.md").read_text()
+    assert "| FADAS | 72.00 ± 0.94 | 70.0 ± 1.0 ▼ | 72.0 ± 0.0 = | 73.27 ± 1.37 | 70.0 ± 1.0 ▼ | not run · |" in text
+    assert "| FADAS, released code | " in text
 
 
 def test_what_has_not_been_run_is_never_filled_in(tmp_path):

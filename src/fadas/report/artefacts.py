@@ -4,7 +4,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +43,7 @@ class Row:
     method: str
     published: list[Any] | None = None  # by column: [mean, spread]; of a table of times, a number or "never"
     set: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()  # what else is set where the settings are those of the released code
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Artefact:
     note: str = ""  # what a reader must know
     axis: str = ""  # of a figure: step, updates or time
     claim: str = ""  # what the paper reads from the figure
+    released: bool = False  # is there another one, with the settings of the code that the paper's authors released?
+    original: str = ""  # of such another one: the name of the first
 
     @property
     def compared(self) -> bool:
@@ -102,12 +105,32 @@ class Result:
 
 
 def artefacts() -> dict[str, Artefact]:
+    paper = _paper()
     found: dict[str, Artefact] = {}
-    for name, table in _paper()["artefacts"].items():
+    for name, table in paper["artefacts"].items():
         common = table.pop("set", [])  # of all its rows
         rows = [Row(**{**row, "set": (*common, *row.get("set", ()))}) for row in table["rows"]]
-        found[name] = Artefact(name, **{**table, "rows": rows})
+        one = found[name] = Artefact(name, **{**table, "rows": rows})
+        if one.released:
+            found[f"{name}-released"] = _as_released(one, **paper["released"])
     return found
+
+
+def _as_released(original: Artefact, set: list[str], methods: dict[str, list[str]]) -> Artefact:
+    """The same cells with the settings of the code that the paper's authors released."""
+    rows = [
+        replace(row, set=_merged(*set, *methods[row.method], *row.set, *row.released))
+        for row in original.rows
+        if row.method in methods
+    ]
+    name, title = f"{original.name}-released", f"{original.title}, released code"
+    return replace(original, name=name, title=title, rows=rows, released=False, original=original.name)
+
+
+def _merged(*changes: str) -> tuple[str, ...]:
+    """Each setting once, as it was set last."""
+    values = dict(change.split("=", 1) for change in changes)
+    return tuple(f"{key}={value}" for key, value in values.items())
 
 
 def artefact(name: str) -> Artefact:

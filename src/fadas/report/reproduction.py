@@ -2,30 +2,18 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import fmean, pstdev
-from typing import Any
+from statistics import fmean
 
 from fadas.build import ConfigError
 from fadas.ledger import TAUS
-from fadas.report.artefacts import (
-    Artefact,
-    Result,
-    Row,
-    artefacts,
-    load,
-    others,
-    published_delays,
-    read,
-    results_of,
-)
+from fadas.report.artefacts import Artefact, Result, artefacts, load, others, published_delays, read, results_of
 from fadas.report.curves import draw
 from fadas.report.pages import Block, Curves, html, markdown, slug
+from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
 
-MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}
+Readings = list[Artefact]  # the paper as printed and, where there is that, as in the released code
 _LEAD = (
     "Every table and figure of the paper, published beside measured. Accuracies are in percent: the mean and standard "
     "deviation (of the population) over the last five evaluations of one run or, in the tables of several seeds, of "
@@ -43,58 +31,14 @@ _OPEN = (
     "staleness, or the whole delta added, and gets as many client updates as the others. The ablations have Dir(0.1). "
     "CA2FL is not in the paper. Each file in `experiments/` has the rest."
 )
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A table's entry: its text, and how it compares with the paper's."""
-
-    text: str
-    verdict: str  # a key of MARKS; empty where the paper has nothing to compare with
-
-
-def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measured:
-    found = results_of(artefact, row, column, results)
-    if not found:
-        return Measured("not run", "not run")
-    values = [100 * result.accuracy for result in found]
-    if artefact.seeds > 1:
-        mean, spread = fmean(values), pstdev(values)
-        if len(values) < artefact.seeds:
-            return Measured(f"{mean:.1f} ({len(values)} of {artefact.seeds} seeds)", "not run")
-    else:
-        mean, spread = values[0], 100 * found[0].accuracy_std
-    text = f"{mean:.1f} ± {spread:.1f}"
-    if row.published is None:
-        return Measured(text, "")
-    published, its = row.published[column]
-    near = abs(mean - published) <= max(spread, its)
-    return Measured(text, "agrees" if near else "better" if mean > published else "worse")
-
-
-def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> Measured:
-    """Less is better; the paper gives no spread, so only a tenth more or less counts as agreement."""
-    found = results_of(artefact, row, column, results)
-    if not found:
-        return Measured("not run", "not run")
-    time, end = found[0].time_to_target, found[0].curve[-1][2]
-    text = f"not by {end:.0f} ({100 * found[0].accuracy:.1f} %)" if time is None else f"{time:.1f}"
-    published = row.published[column] if row.published else None
-    if published is None:
-        verdict = ""
-    elif time is None:  # a run that ended before it could have agreed says nothing
-        verdict = "agrees" if published == "never" else "worse" if end > 1.1 * published else ""
-    elif published == "never" or time < 0.9 * published:
-        verdict = "better"
-    else:
-        verdict = "agrees" if time <= 1.1 * published else "worse"
-    return Measured(text, verdict)
-
-
-def _published(entry: Any) -> str:
-    if entry is None:
-        return "-"
-    return f"{entry[0]:.2f} ± {entry[1]:.2f}" if isinstance(entry, list) else str(entry)
+_RELEASED = (
+    "**As printed** is Algorithm 1. **Released code** is what the authors' code (github.com/yujiaw98/FADAS, commit "
+    '34daad8) does instead: clients may hold any number of images (`partition = "dirichlet"`); new ones are chosen '
+    "when a round ends, and all but the last of them train from the model of the round before, while their deltas are "
+    'taken against the newest one (`refill = "released"`); AMSGrad has Adam\'s bias correction; tau_c is 1 unless '
+    "told otherwise; FedAsync, with M = 1, is the whole delta; FedAvg and FedAMS, with M = M_c, start from the model "
+    "of the round before, too."
+)
 
 
 def write(path: Path, results: Path) -> list[Path]:
@@ -122,22 +66,28 @@ def blocks(results: Path) -> Iterator[Block]:
     yield Block("title", "The paper, reproduced")
     yield Block("text", _LEAD)
     yield Block("text", _OPEN)
+    yield Block("text", _RELEASED)
     yield Block("text", _made(results))
     yield _overview(results)
     yield Block("text", _delays(results))
-    for name, artefact in artefacts().items():
+    for readings in _readings():
+        artefact, *released = readings
+        text = f"The paper's `{artefact.source}`. To run it: `fadas reproduce {artefact.name}`"
+        text += "".join(f"; as in the released code, `fadas reproduce {one.name}`" for one in released)
         yield Block("heading", artefact.title)
-        text = f"The paper's `{artefact.source}`. To run it: `fadas reproduce {name}`. {artefact.note}"
-        yield Block("text", text.strip())
-        if artefact.kind == "figure":
-            yield from _figure(artefact, results)
-        elif artefact.kind == "time":
-            yield from _times(artefact, results)
-        else:
-            yield from _accuracies(artefact, results)
-        for paragraph in remarks.get(name, "").split("\n\n"):
+        yield Block("text", f"{text}. {artefact.note}".strip())
+        show = {"figure": _figures, "time": _times, "accuracy": _accuracies}[artefact.kind]
+        yield from show(readings, results)
+        for paragraph in remarks.get(artefact.name, "").split("\n\n"):
             if paragraph.strip():
                 yield Block("text", paragraph.strip())
+
+
+def _readings() -> list[Readings]:
+    known = artefacts()
+    return [
+        [one, known[f"{name}-released"]] if one.released else [one] for name, one in known.items() if not one.original
+    ]
 
 
 def _made(results: Path) -> str:
@@ -174,30 +124,36 @@ def _remarks(path: Path) -> dict[str, str]:
 
 def _overview(results: Path) -> Block:
     rows: list[tuple[str, ...]] = []
-    for artefact in artefacts().values():
+    for artefact, *released in _readings():
         link = f"[{artefact.title}](#{slug(artefact.title)})"
-        if artefact.kind == "figure":
-            cells = set(artefact.all_cells())
-            left = sum(load(cell, results) is None for cell in cells)
-            rows.append((link, "", "", "", f"{left} of {len(cells)}"))
-            continue
-        counts = Counter(m.verdict for row in _measured(artefact, results) for m in row)
-        rows.append((link, *(str(counts[key]) for key in ("agrees", "better", "worse", "not run"))))
-    return Block("table", head=("", "= agrees", "▲ better", "▼ worse", "· not run"), rows=tuple(rows))
+        rows.append((link, _tally(artefact, results), "".join(_tally(one, results) for one in released)))
+    return Block("table", head=("", "as printed", "released code"), rows=tuple(rows))
 
 
-def _measured(artefact: Artefact, results: Path) -> list[list[Measured]]:
+def _tally(artefact: Artefact, results: Path) -> str:
+    if artefact.kind == "figure":
+        cells = set(artefact.all_cells())
+        return f"{sum(load(cell, results) is not None for cell in cells)} of {len(cells)} lines run"
+    counts = Counter(one.verdict for row in _measured(artefact, results).values() for one in row)
+    return ", ".join(f"{mark} {counts[verdict]}" for verdict, mark in MARKS.items() if mark and counts[verdict])
+
+
+def _measured(artefact: Artefact, results: Path) -> dict[str, list[Measured]]:
+    """By the names of its rows: an entry for each column."""
     measure = accuracy if artefact.kind == "accuracy" else time_to_target
-    return [[measure(artefact, row, c, results) for c in range(len(artefact.columns))] for row in artefact.rows]
+    columns = range(len(artefact.columns))
+    return {row.name: [measure(artefact, row, column, results) for column in columns] for row in artefact.rows}
 
 
-def _figure(artefact: Artefact, results: Path) -> Iterator[Block]:
-    yield Block("text", f"The paper's reading: {artefact.claim}")
-    curves = _curves(artefact, 0, results)
-    if missing := [name for name, points in curves.items() if not points]:
-        yield Block("text", f"Not run: {'; '.join(missing)}.")
-    if any(row.set and curves[row.name] for row in artefact.rows):  # something but the defaults
-        yield Block("figure", artefact.name, head=(artefact.title, artefact.axis), curves=curves)
+def _figures(readings: Readings, results: Path) -> Iterator[Block]:
+    yield Block("text", f"The paper's reading: {readings[0].claim}")
+    for artefact in readings:
+        curves = _curves(artefact, 0, results)
+        if missing := [name for name, points in curves.items() if not points]:
+            yield Block("text", f"Not run{_suffix(artefact)}: {'; '.join(missing)}.")
+        run = Counter(row.method for row in artefact.rows if curves[row.name])
+        if max(run.values(), default=0) > 1:  # there is something to compare
+            yield Block("figure", artefact.name, head=(artefact.title, artefact.axis), curves=curves)
 
 
 def _curves(artefact: Artefact, column: int, results: Path) -> Curves:
@@ -205,38 +161,44 @@ def _curves(artefact: Artefact, column: int, results: Path) -> Curves:
     return {name: runs[0].curve if runs else [] for name, runs in found.items()}
 
 
-def _times(artefact: Artefact, results: Path) -> Iterator[Block]:
+def _times(readings: Readings, results: Path) -> Iterator[Block]:
     """As the paper has it: a line for each data set."""
-    head = ["", "target", *_headings(artefact, [row.name for row in artefact.rows])]
-    measured = _measured(artefact, results)
+    original = readings[0]
+    head = ["", "target", *_headings(original, [row.name for row in original.rows], ["measured"])]
     rows: list[tuple[str, ...]] = []
-    for column, heading in enumerate(artefact.columns):
-        entries = [heading, f"{artefact.targets[column]:.0%}"]
-        for row, ones in zip(artefact.rows, measured, strict=True):
-            entries += _entry(artefact, row.published and row.published[column], ones[column])
-        rows.append(tuple(entries))
+    for artefact in readings:
+        measured = _measured(artefact, results)
+        for column, heading in enumerate(artefact.columns):
+            entries = [f"{heading}{_suffix(artefact)}", f"{artefact.targets[column]:.0%}"]
+            for row in original.rows:
+                entries += [published(row, column)] if original.compared else []
+                entries.append(_entry(measured, row.name, column))
+            rows.append(tuple(entries))
     yield Block("table", head=tuple(head), rows=tuple(rows))
 
 
-def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
-    head = ["method", *_headings(artefact, artefact.columns)]
+def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
+    artefact = readings[0]
+    names = ["as printed", "released code"] if artefact.released else ["measured"]
+    measured = [_measured(one, results) for one in readings]
     rows: list[tuple[str, ...]] = []
-    for row, measured in zip(artefact.rows, _measured(artefact, results), strict=True):
+    for row in artefact.rows:
         entries = [row.name]
-        for published, one in zip_longest(row.published or [], measured):
-            entries += _entry(artefact, published, one)
+        for column in range(len(artefact.columns)):
+            entries += [published(row, column)] if artefact.compared else []
+            entries += [_entry(one, row.name, column) for one in measured]
         rows.append(tuple(entries))
-    yield Block("table", head=tuple(head), rows=tuple(rows))
+    yield Block("table", head=("method", *_headings(artefact, artefact.columns, names)), rows=tuple(rows))
     if artefact.seeds > 1:
         return  # the table of one seed shows these
-    yield from _last_fifth(artefact, results)
+    yield from _last_fifth(readings, results)
     if len({row.method for row in artefact.rows}) < len(artefact.rows):
         return  # too many lines for a figure
-    for column, heading in enumerate(artefact.columns):
-        curves = _curves(artefact, column, results)
-        if any(curves.values()):
-            name = f"{artefact.name}-{column + 1}"
-            yield Block("figure", name, head=(f"{artefact.title}: {heading}", "updates"), curves=curves)
+    for one in readings:
+        for column, heading in enumerate(one.columns):
+            curves = _curves(one, column, results)
+            if any(curves.values()):
+                yield Block("figure", f"{one.name}-{column + 1}", (f"{one.title}: {heading}", "updates"), (), curves)
     if any(row.set for row in artefact.rows):
         return  # and what was searched stands with the published settings
     beside = [
@@ -249,29 +211,34 @@ def _accuracies(artefact: Artefact, results: Path) -> Iterator[Block]:
         yield Block("table", head=("method and settings", "", "measured"), rows=tuple(beside))
 
 
-def _last_fifth(artefact: Artefact, results: Path) -> Iterator[Block]:
+def _last_fifth(readings: Readings, results: Path) -> Iterator[Block]:
     """The last five evaluations may be a good or a bad moment; accuracies swing for longer than that."""
     rows: list[tuple[str, ...]] = []
-    for row in artefact.rows:
-        entries: list[str] = []
-        for column in range(len(artefact.columns)):
-            curve = next((one.curve for one in results_of(artefact, row, column, results)), [])
-            last = [100 * value for _, updates, _, value in curve if updates > 0.8 * curve[-1][1]]
-            entries.append(f"{fmean(last):.1f} ({min(last):.1f} to {max(last):.1f})" if last else "")
-        if any(entries):
-            rows.append((row.name, *entries))
+    for artefact in readings:
+        for row in artefact.rows:
+            entries: list[str] = []
+            for column in range(len(artefact.columns)):
+                curve = next((one.curve for one in results_of(artefact, row, column, results)), [])
+                last = [100 * value for _, updates, _, value in curve if updates > 0.8 * curve[-1][1]]
+                entries.append(f"{fmean(last):.1f} ({min(last):.1f} to {max(last):.1f})" if last else "")
+            if any(entries):
+                rows.append((f"{row.name}{_suffix(artefact)}", *entries))
     if rows:
         yield Block("text", "How steady that is: the mean and the range over the last fifth of the run.")
-        yield Block("table", head=("method", *artefact.columns), rows=tuple(rows))
+        yield Block("table", head=("method", *readings[0].columns), rows=tuple(rows))
 
 
-def _headings(artefact: Artefact, names: Iterable[str]) -> list[str]:
-    kinds = (", paper", ", measured") if artefact.compared else ("",)
-    return [f"{name}{kind}" for name in names for kind in kinds]
+def _suffix(artefact: Artefact) -> str:
+    return ", released code" if artefact.original else ""
 
 
-def _entry(artefact: Artefact, published: Any, one: Measured) -> list[str]:
-    return [_published(published), _marked(one)] if artefact.compared else [_marked(one)]
+def _headings(artefact: Artefact, names: Iterable[str], kinds: Sequence[str]) -> list[str]:
+    shown = ["paper", *kinds] if artefact.compared else []
+    return [f"{name}, {kind}" for name in names for kind in shown] or list(names)
+
+
+def _entry(measured: dict[str, list[Measured]], row: str, column: int) -> str:
+    return _marked(measured[row][column]) if row in measured else "-"
 
 
 def _marked(one: Measured) -> str:
