@@ -196,8 +196,8 @@ def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
         return  # too many lines for a figure
     for one in readings:
         for column, heading in enumerate(one.columns):
-            curves = dict.fromkeys((row.name for row in artefact.rows), list[list[float]]())  # a method has its colour
-            curves |= _curves(one, column, results)
+            lines: Curves = {row.name: [] for row in artefact.rows}  # so that a method has its colour in both readings
+            curves = lines | _curves(one, column, results)
             if any(curves.values()):
                 yield Block("figure", f"{one.name}-{column + 1}", (f"{one.title}: {heading}", "updates"), (), curves)
     if any(row.set for row in artefact.rows):
