@@ -23,21 +23,22 @@ _LEAD = (
 )
 _OPEN = (
     "What the paper leaves open was decided so: CIFAR is dealt out by a Dirichlet distribution in which a client that "
-    "has its even share gets nothing of the classes that follow, as in the papers it cites for it; training images are "
-    "cropped and flipped at random; the global BatchNorm statistics are the mean of those of the clients of the step; "
-    "runs on a GPU use bf16 autocast. FADAS-DA divides eta by a step's largest delay where that exceeds tau_c, as the appendix has it. Runs under mild delays "
-    "have 500 rounds, and FADAS-DA has tau_c = 1 there; under large delays it has 8, the best of the paper's ablation. "
-    "FedBuff has no staleness weights. FedAsync is read in two ways, models mixed with alpha = 0.6 and polynomial "
-    "staleness, or the whole delta added, and gets as many client updates as the others. The ablations have Dir(0.1). "
-    "CA2FL is not in the paper. Each file in `experiments/` has the rest."
+    "has its even share gets nothing of the classes that follow, as in the papers it cites for it; training images "
+    "are cropped and flipped at random; the global BatchNorm statistics are the mean of those of the clients of the "
+    "step; runs on a GPU use bf16 autocast. FADAS-DA divides eta by a step's largest delay where that exceeds tau_c, "
+    "as the appendix has it. Runs under mild delays have 500 rounds, and FADAS-DA has tau_c = 1 there; under large "
+    "delays it has 8, the best of the paper's ablation. FedBuff has no staleness weights. FedAsync is read in two "
+    "ways, models mixed with alpha = 0.6 and polynomial staleness, or the whole delta added, and gets as many client "
+    "updates as the others. The ablations have Dir(0.1). CA2FL is not in the paper. Each file in `experiments/` has "
+    "the rest."
 )
 _RELEASED = (
-    "**As printed** is Algorithm 1, decided as above. **Released code** is what the authors' code (github.com/yujiaw98/FADAS, commit "
-    '34daad8) does instead: clients may hold any number of images (`partition = "dirichlet"`); new ones are chosen '
-    "when a round ends, and all but the last of them train from the model of the round before, while their deltas are "
-    'taken against the newest one (`refill = "released"`); AMSGrad has Adam\'s bias correction; tau_c is 1 unless '
-    "told otherwise; run with M = 1 it gives FedAsync, adding the whole delta; with M = M_c, FedAvg and FedAMS, in "
-    "which all clients but the last start from the model of the round before."
+    "**As printed** is Algorithm 1, decided as above. **Released code** is what the authors' code "
+    "(github.com/yujiaw98/FADAS, commit 34daad8) does instead: clients may hold any number of images (`partition = "
+    '"dirichlet"`); new ones are chosen when a round ends, and all but the last of them train from the model of the '
+    'round before, while their deltas are taken against the newest one (`refill = "released"`); AMSGrad has Adam\'s '
+    "bias correction; tau_c is 1 unless told otherwise; run with M = 1 it gives FedAsync, adding the whole delta; "
+    "with M = M_c, FedAvg and FedAMS, in which all clients but the last start from the model of the round before."
 )
 
 
