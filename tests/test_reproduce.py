@@ -262,13 +262,24 @@ def test_a_broken_run_says_how_to_begin_anew(small):
 def test_trials_stay_off_the_page_and_other_settings_are_shown(tmp_path):
     result(0.7, 0.01, tmp_path)
     source = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
-    for seed, changes in ((1, ["rounds=3"]), (9, []), (1, ["algorithms.fadas.eta=0.003"])):
-        one = {**json.loads(source.read_text()), "seed": seed, "changes": changes}
-        Cell("cifar10-large-dir0.1", "fadas", seed, tuple(changes)).path(tmp_path).write_text(json.dumps(one))
+
+    def add(experiment, seed, *changes):
+        path = Cell(experiment, "fadas", seed, changes).path(tmp_path)
+        path.parent.mkdir(exist_ok=True)
+        one = {"experiment": experiment, "seed": seed, "changes": changes, "device": "a laptop"}
+        path.write_text(json.dumps({**json.loads(source.read_text()), **one}))
+
+    write(tmp_path / "page.md", tmp_path)
+    before = (tmp_path / "page.md").read_text()
+    add("cifar10-large-dir0.1", 1, "rounds=3")
+    add("cifar10-large-dir0.1", 9)
+    add("an-experiment-of-ones-own", 1)
+    write(tmp_path / "page.md", tmp_path)
+    assert (tmp_path / "page.md").read_text() == before, "nor are they counted"
+    add("cifar10-large-dir0.1", 1, "algorithms.fadas.eta=0.003")
     write(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
-    assert "rounds=3" not in text
-    assert "seed 9" not in text
+    assert "a laptop" in text
     assert text.count("fadas, algorithms.fadas.eta=0.003 | Dir(0.1), seed 1 | 70.0 ± 1.0") == 1
 
 

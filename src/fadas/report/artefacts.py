@@ -180,6 +180,14 @@ def read(path: Path) -> Result:
     return result
 
 
+def shown(results: Path) -> list[Result]:
+    """All that the page shows: what has been run of the artefacts, and `others` of their experiments."""
+    cells = dict.fromkeys(cell for one in artefacts().values() for cell in one.all_cells())
+    found = [result for result in (load(cell, results) for cell in cells) if result]
+    experiments = dict.fromkeys(cell.experiment for cell in cells)
+    return found + [one for experiment in experiments for one in others(experiment, results)]
+
+
 def others(experiment: str, results: Path) -> list[Result]:
     """Results of an experiment with settings of no artefact: what was searched beside the published ones.
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from fadas.build import ConfigError
 from fadas.ledger import TAUS
-from fadas.report.artefacts import Artefact, Result, artefacts, load, others, published_delays, read, results_of
+from fadas.report.artefacts import Artefact, Result, artefacts, load, others, published_delays, results_of, shown
 from fadas.report.curves import draw
 from fadas.report.pages import Block, Curves, html, markdown, slug
 from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
@@ -92,7 +92,7 @@ def _readings() -> list[Readings]:
 
 def _made(results: Path) -> str:
     """Where the numbers come from."""
-    found = [read(path) for path in sorted(results.glob("*/*.json"))]
+    found = shown(results)
     if not found:
         return "Nothing has been run yet."
     devices = Counter(f"{one.device}, {_precision(one)}, torch {one.versions.get('torch')}" for one in found)
