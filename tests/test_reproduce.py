@@ -4,17 +4,18 @@ import fcntl
 import json
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fadas.build import ConfigError
+from fadas.build import ConfigError, Interrupted
 from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, write
 from fadas.report.verdicts import accuracy, time_to_target
-from fadas.reproduce import make_config
+from fadas.reproduce import Places, make_config, missing, run
 from fadas.runs import same
 
 ROOT = Path(__file__).parents[1]
@@ -63,13 +64,31 @@ def test_several_artefacts_in_one_go_share_their_cells(small):
     assert "stand alone" in reproduce(small, "large-cifar10", "report").output
 
 
-def test_an_interrupted_cell_goes_on_and_a_finished_one_is_only_read(small):
+def test_an_interrupted_cell_goes_on(small):
+    places = Places(small / "experiments", small / "results", small / "runs")
+    cells = missing([TABLE], places, ["fedbuff"], None, None)[:1]
+
+    def interrupt(record):
+        if record.step == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        list(run(cells, places, [], None, lambda *_: interrupt, print))
+    assert not list(small.glob("results/*/*"))
+    steps = []
+    ((_, result),) = run(cells, places, [], None, lambda *_: lambda record: steps.append(record.step), print)
+    assert steps == list(range(8, 21))
+    assert [point[0] for point in result.curve] == list(range(1, 21))
+
+
+def test_a_finished_cell_is_only_read(small, monkeypatch):
     assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
     path = small / "results/cifar10-large-dir0.1/fedbuff-1.json"
     first = path.read_text()
     path.unlink()
+    monkeypatch.setenv("FADAS_COMMIT", "a later one")
     assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
-    assert path.read_text() == first, "wall time and all: it was not trained again"
+    assert path.read_text() == first, "wall time, commit and all: it was not trained again"
     path.unlink()
     experiment = small / "experiments" / "cifar10-large-dir0.1.toml"
     experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
