@@ -334,6 +334,12 @@ def test_the_page_says_in_which_precision(tmp_path, executor, precision):
     assert f", {precision}, torch" in _made(tmp_path)
 
 
+def test_the_released_code_has_only_what_it_can_run():
+    """Its get_dataset knows CIFAR alone."""
+    cells = {cell for one in artefacts().values() if one.original for cell in one.all_cells()}
+    assert {cell.experiment.partition("-")[0] for cell in cells} == {"cifar10", "cifar100"}
+
+
 def test_every_experiment_of_the_artefacts_exists_and_names_their_methods():
     for artefact in artefacts().values():
         for cell in artefact.all_cells():
