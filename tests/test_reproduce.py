@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,13 @@ from typer.testing import CliRunner
 from fadas.build import ConfigError, Interrupted
 from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
-from fadas.report.reproduction import _made, write
+from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target
 from fadas.reproduce import Places, make_config, missing, run
 from fadas.runs import same
 
 ROOT = Path(__file__).parents[1]
-TABLE, TIME = artefacts()["large-cifar10"], artefacts()["time"]
+TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")
 
 
@@ -129,13 +130,13 @@ def test_mistakes_are_said_before_anything_runs(small, words, message):
     assert not list(small.glob("runs/*"))
 
 
-def result(mean, spread, tmp_path, time=None, end=900.0):
-    """Results for FADAS, as files."""
-    fields = {"method": "fadas", "seed": 1, "changes": [], "target": 0.75}
+def result(mean, spread, tmp_path, time=None, end=900.0, method="fadas", changes=()):
+    """Results of a method, as files."""
+    fields = {"method": method, "seed": 1, "changes": changes, "target": 0.75}
     fields |= {"delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}, "config": {}, "device": "", "versions": {}}
     fields |= {"accuracy": mean, "accuracy_std": spread, "time_to_target": time, "curve": [[1, 5, end, 0.5]]}
     for experiment in (*TABLE.columns.values(), *TIME.columns.values()):
-        path = Cell(experiment, "fadas", 1).path(tmp_path)
+        path = Cell(experiment, method, 1, changes).path(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({**fields, "experiment": experiment, "wall": 1.0, "commit": ""}))
 
@@ -162,7 +163,7 @@ def test_agreement_is_within_the_larger_spread(tmp_path, mean, spread, text, ver
         (150.0, 900.0, "150.0", "better"),
         (400.0, 900.0, "400.0", "worse"),
         (None, 900.0, "not by 900 (50.0 %)", "worse"),
-        (None, 240.0, "not by 240 (50.0 %)", ""),  # it ended too early to tell
+        (None, 240.0, "not by 240 (50.0 %)", "not run"),  # it ended too early to tell
     ],
 )
 def test_time_to_target(tmp_path, time, end, text, verdict):
@@ -172,33 +173,56 @@ def test_time_to_target(tmp_path, time, end, text, verdict):
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
-def test_the_released_code_has_cells_and_a_column_of_its_own(small, tmp_path):
+@pytest.mark.parametrize(("time", "verdict"), [(None, "agrees"), (400.0, "better")])
+def test_a_target_that_the_paper_never_reached(tmp_path, time, verdict):
+    result(0.5, 0.0, tmp_path, time)
+    row = replace(next(row for row in TIME.rows if row.method == "fadas"), published=["never"])
+    assert time_to_target(TIME, row, 0, tmp_path).verdict == verdict
+
+
+def test_the_released_code_has_settings_of_its_own(small):
     cells = list(artefacts()["ablation-tau-c-released"].all_cells())
     made = [make_config(cell, ROOT / "experiments").tables for cell in cells]
     assert [tables["algorithms"]["fadas-da"]["step_size"]["tau_c"] for tables in made] == [1, 4, 8, 10]
     assert {tables["task"]["partition"] for tables in made} == {"dirichlet"}
     assert {tables["algorithms"]["fadas-da"]["schedule"]["refill"] for tables in made} == {"released"}
     assert {tables["algorithms"]["fadas-da"]["optimizer"]["bias_correction"] for tables in made} == {True}
-    assert cells[0] == next(c for c in artefacts()["large-cifar10-released"].all_cells() if c.method == "fadas-da")
-    result(0.7, 0.01, tmp_path / "results")
-    assert reproduce(small, "large-cifar10-released", "--only", "fadas", "--rounds", 2).exit_code == 0
-    released = json.loads(next(small.glob("results/cifar10-large-dir0.1/*released*")).read_text())
-    released |= {"changes": released["changes"][:-1], "accuracy": 0.72, "accuracy_std": 0.0}
-    cell = Cell("cifar10-large-dir0.1", "fadas", 1, tuple(released["changes"]))
-    cell.path(tmp_path / "results").write_text(json.dumps(released))
-    write(tmp_path / "page.md", tmp_path / "results")
-    text = (tmp_path / "page.md").read_text()
-    assert "| FADAS | 72.00 ± 0.94 | 70.0 ± 1.0 ▼ | 72.0 ± 0.0 = | 73.27 ± 1.37 | 70.0 ± 1.0 ▼ | not run · |" in text
-    assert "| FADAS, released code | " in text
+    assert cells[0] == next(c for c in RELEASED.all_cells() if c.method == "fadas-da")
+    assert reproduce(small, "large-cifar10-released", "--rounds", 2).exit_code == 0
+    assert len(list(small.glob("results/*/*released*.json"))) == len(RELEASED.rows) * len(RELEASED.columns)
+
+
+def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
+    result(0.7, 0.01, tmp_path)
+    cell = next(cell for cell in RELEASED.all_cells() if cell.method == "fadas")
+    result(0.72, 0.0, tmp_path, changes=cell.changes)
+    Cell("cifar10-large-dir0.3", "fadas", 1, cell.changes).path(tmp_path).unlink()
+    page = list(blocks(tmp_path))
+    table = next(block for block in page if "Dir(0.1), released code" in block.head)
+    row = ("72.00 ± 0.94", "70.0 ± 1.0 ▼", "72.0 ± 0.0 =", "73.27 ± 1.37", "70.0 ± 1.0 ▼", "not run ·")
+    assert ("FADAS", *row) in table.rows
+    figures = {block.text: list(block.curves) for block in page if block.text.startswith("large-cifar10-")}
+    assert list(figures) == ["large-cifar10-1", "large-cifar10-2", "large-cifar10-released-1"]
+    names = [row.name for row in TABLE.rows]
+    assert list(figures.values()) == [names] * 3, "a method has one place, and so one colour, in both readings"
 
 
 def test_what_has_not_been_run_is_never_filled_in(tmp_path):
     write(tmp_path / "page.md", tmp_path / "none")
     text = (tmp_path / "page.md").read_text()
-    tables = [artefact for artefact in artefacts().values() if artefact.kind != "figure"]
-    assert text.count(" not run · |") == sum(len(one.rows) * len(one.columns) for one in tables) > 100
+    assert text.count(" not run · |") == sum(len(one.rows) * len(one.columns) for one in artefacts().values()) > 100
     assert "Nothing has been run yet" in text
     assert not list(tmp_path.glob("**/*.png"))
+
+
+def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
+    for name in ("ca2fl", "fadas"):
+        result(0.7, 0.01, tmp_path, method=name)
+    write(tmp_path / "page.md", tmp_path)
+    text = (tmp_path / "page.md").read_text()
+    assert "large-worst-case-delays) | ▼ 2, · 8, 2 not in the paper | · 8 |" in text
+    assert "(#the-concurrency-m_c) | 1 of 6 lines run | 0 of 6 lines run |" in text
+    assert "| FADAS, M_c = 25 | 70.0 ± 1.0 | not run · |" in text
 
 
 def test_a_seed_alone_is_no_verdict_on_three(tmp_path):
@@ -308,7 +332,7 @@ def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
     curve = [[step, 5 * step, float(step), step / 100] for step in range(1, 101)]
     path.write_text(json.dumps({**json.loads(path.read_text()), "curve": curve}))
     write(tmp_path / "page.md", tmp_path)
-    assert "\n| FADAS | 90.5 (81.0 to 100.0) | 50.0 (50.0 to 50.0) |\n" in (tmp_path / "page.md").read_text()
+    assert "\n| FADAS | 90.5 (81.0 to 100.0) |  | 50.0 (50.0 to 50.0) |  |\n" in (tmp_path / "page.md").read_text()
 
 
 def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files():
