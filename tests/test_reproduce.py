@@ -198,6 +198,8 @@ def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
     result(0.72, 0.0, tmp_path, changes=cell.changes)
     Cell("cifar10-large-dir0.3", "fadas", 1, cell.changes).path(tmp_path).unlink()
     page = list(blocks(tmp_path))
+    delays = "seed 1: tau_max 9, tau_avg 2.5, tau_med 2"
+    assert any(f". As printed: {delays}. Released code: {delays}." in block.text for block in page)
     table = next(block for block in page if "Dir(0.1), released code" in block.head)
     row = ("72.00 ± 0.94", "70.0 ± 1.0 ▼", "72.0 ± 0.0 =", "73.27 ± 1.37", "70.0 ± 1.0 ▼", "not run ·")
     assert ("FADAS", *row) in table.rows
