@@ -66,6 +66,16 @@ def test_several_artefacts_in_one_go_share_their_cells(small):
     assert "stand alone" in reproduce(small, "large-cifar10", "report").output
 
 
+def test_list_names_every_artefact_in_a_narrow_terminal(small, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result(0.7, 0.01, small / "results")
+    output = reproduce(small, "list").output
+    lines = dict(re.findall(r"^ *(\S+) +(\d+ of \d+) ", output, re.M))
+    assert list(lines) == list(artefacts())
+    assert (lines["large-cifar10"], lines["large-cifar10-released"]) == ("2 of 12", "0 of 8")
+    assert "…" not in output
+
+
 def test_an_interrupted_cell_goes_on(small):
     places = Places(small / "experiments", small / "results", small / "runs")
     cells = missing([TABLE], places, ["fedbuff"], None, None)[:1]
@@ -99,7 +109,8 @@ def test_a_finished_cell_is_only_read(small, monkeypatch):
 
 
 def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small):
-    assert reproduce(small, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2).exit_code == 0
+    shown = reproduce(small, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2)
+    assert "4 cells run, 0 left; trials, which no report shows" in shown.output
     cell = Cell("cifar10-large-dir0.3", "fadas", 2, ("rounds=3",))
     result = load(cell, small / "results")
     assert result
@@ -122,6 +133,7 @@ def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small):
         (["large-cifar10", "--only", "fedprox"], "no method 'fedprox'"),
         (["large-cifar10", "language", "--only", "fedams"], "no method 'fedams' in large-cifar10, language"),
         (["large-cifar10", "--set", "local.lr=1"], "only the executor's options"),
+        (["large-cifar10", "--set", "executor.name=inline"], "with --executor"),
         (["large-cifar10", "--executor", "warp"], "warp"),
     ],
 )
@@ -268,7 +280,8 @@ def test_a_result_of_other_settings_is_not_taken_for_the_cells(small):
     assert reproduce(small, "large-cifar10", "--only", "fadas").exit_code == 0
     path = small / "experiments/cifar10-large-dir0.1.toml"
     path.write_text(path.read_text().replace("eta = 0.0001", "eta = 0.05"))
-    assert "has changed since" in str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
+    message = str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
+    assert message.endswith("dir0.1.toml gives now; delete that result to run the cell anew")
 
 
 def test_how_to_compute_is_the_users_choice(small):
@@ -293,7 +306,7 @@ def test_a_cell_that_another_process_is_at_is_left_to_it(small):
         fcntl.flock(file, fcntl.LOCK_EX)
         shown = reproduce(small, "large-cifar10", "--only", "fadas")
     assert "another process is at it" in shown.output
-    assert "1 cells run" in shown.output
+    assert "1 cells run, 1 left" in shown.output
     assert [path.parent.name for path in small.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
 
 

@@ -47,7 +47,8 @@ def done(cell: Cell, places: Places) -> bool:
     result = load_result(cell, places.results)
     if result and not runs.same(result.config, make_config(cell, places.experiments).tables):
         raise ConfigError(
-            f"{cell.path(places.results)}: {cell.experiment}.toml has changed since; delete it to run anew"
+            f"{cell.path(places.results)} has other settings than {cell.experiment}.toml gives now; "
+            "delete that result to run the cell anew"
         )
     return result is not None
 
