@@ -276,12 +276,43 @@ def test_a_damaged_result_is_named(tmp_path, changes):
         write(tmp_path / "page.md", tmp_path)
 
 
+def test_a_damaged_result_may_be_deleted(small):
+    path = Cell("cifar10-large-dir0.1", "fadas", 1).path(small / "results")
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    for words in (["large-cifar10", "--only", "fadas"], ["report"], ["list"]):
+        assert str(reproduce(small, *words).exception).endswith("; delete it to run the cell anew")
+
+
+def test_remarks_stand_below_their_artefact(tmp_path):
+    remarks = tmp_path / "remarks.toml"
+    remarks.write_text('time = "One."\ntime-released = """Two.\n\nThree."""')
+    texts = [block.text for block in blocks(tmp_path) if block.kind in ("heading", "text")]
+    place = texts.index("One.")
+    assert texts[place + 1 : place + 3] == ["Two.", "Three."]
+    assert texts.index(TIME.title) < place < texts.index(artefacts()["large-cifar100"].title)
+    for text, message in (('tim = "x"', "no artefact 'tim'"), ("time = 3", "is a text"), ("time", "remarks.toml: ")):
+        remarks.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            list(blocks(tmp_path))
+
+
+def test_a_published_number_is_the_same_wherever_it_stands():
+    """Several artefacts repeat the rows of a table."""
+    seen = {}
+    for one in artefacts().values():
+        for row in one.rows:
+            if row.published:
+                for experiment, number in zip(one.columns.values(), row.published, strict=True):
+                    assert seen.setdefault((one.source, experiment, row.method), number) == number, (one.name, row.name)
+
+
 def test_a_result_of_other_settings_is_not_taken_for_the_cells(small):
     assert reproduce(small, "large-cifar10", "--only", "fadas").exit_code == 0
     path = small / "experiments/cifar10-large-dir0.1.toml"
     path.write_text(path.read_text().replace("eta = 0.0001", "eta = 0.05"))
     message = str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
-    assert message.endswith("dir0.1.toml gives now; delete that result to run the cell anew")
+    assert "fadas-1.json has other settings than cifar10-large-dir0.1.toml gives now; delete it" in message
 
 
 def test_how_to_compute_is_the_users_choice(small):

@@ -46,10 +46,8 @@ def done(cell: Cell, places: Places) -> bool:
     """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not."""
     result = load_result(cell, places.results)
     if result and not runs.same(result.config, make_config(cell, places.experiments).tables):
-        raise ConfigError(
-            f"{cell.path(places.results)} has other settings than {cell.experiment}.toml gives now; "
-            "delete that result to run the cell anew"
-        )
+        path = cell.path(places.results)
+        raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
     return result is not None
 
 

@@ -176,7 +176,7 @@ def read(path: Path) -> Result:
         if path != result.cell.path(path.parents[1]):
             raise ValueError(f"it holds {result.experiment} {result.cell.name}")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}", "damaged") from None
     return result
 
 

@@ -79,7 +79,7 @@ def blocks(results: Path) -> Iterator[Block]:
         yield Block("text", f"{text}. {artefact.note}".strip())
         show = {"figure": _figures, "time": _times, "accuracy": _accuracies}[artefact.kind]
         yield from show(readings, results)
-        for paragraph in remarks.get(artefact.name, "").split("\n\n"):
+        for paragraph in "\n\n".join(remarks.get(one.name, "") for one in readings).split("\n\n"):
             if paragraph.strip():
                 yield Block("text", paragraph.strip())
 
