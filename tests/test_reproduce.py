@@ -169,6 +169,11 @@ def test_agreement_is_within_the_larger_spread(tmp_path, mean, spread, text, ver
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
+def test_the_edge_of_the_spread_agrees(tmp_path):
+    result(0.501, 0.0, tmp_path)
+    assert accuracy(TABLE, replace(FADAS, published=[[50.0, 0.1]]), 0, tmp_path).verdict == "agrees"
+
+
 @pytest.mark.parametrize(  # the paper: 228.0
     ("time", "end", "text", "verdict"),
     [

@@ -32,7 +32,7 @@ def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measur
     if row.published is None:
         return Measured(text, "")
     published, its = row.published[column]
-    near = abs(mean - published) <= max(spread, its)
+    near = abs(mean - published) <= max(spread, its) + 1e-9  # the edge belongs to it, however it is rounded
     return Measured(text, "agrees" if near else "better" if mean > published else "worse")
 
 
