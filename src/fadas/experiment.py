@@ -1,8 +1,10 @@
 """From a run's settings to its folder: plan, simulate, write."""
 
 import errno
+import os
 import platform
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -112,6 +114,7 @@ def execute(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run the simulation, write its folder, return its summary. With `resume`, go on from the last good checkpoint."""
+    commit = _commit()  # now: the tree may change while this trains
     make_sink = _tensorboard() if config.run.tensorboard else None
     kept = _resume(simulation, folder, say) if resume else None
     writer = runs.Writer(folder, config.tables, overwrite or (resume and kept is None), kept)
@@ -162,6 +165,7 @@ def execute(
                     "torch": torch.__version__,
                     "python": platform.python_version(),
                 },
+                "commit": commit,
             }
             behind.wait()
             writer.finish(summary)
@@ -230,6 +234,20 @@ def _device(config: RunConfig) -> str:
         return f"Ray, {executor['device']}"
     name = config.device
     return torch.cuda.get_device_name(name) if torch.device(name).type == "cuda" else f"{platform.machine()} {name}"
+
+
+def _commit() -> str:
+    """The commit this code is of: $FADAS_COMMIT, for copies of the tree, or what git says."""
+    if told := os.environ.get("FADAS_COMMIT"):
+        return told
+    tree = Path(__file__).parents[2]
+    if not (tree / ".git").exists():
+        return "unknown"  # an installed copy, maybe within a repository of something else
+    ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _save_model(simulation: Simulation, folder: Path) -> None:

@@ -2,8 +2,6 @@
 
 import fcntl
 import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -48,9 +46,8 @@ def done(cell: Cell, places: Places) -> bool:
     """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not."""
     result = load_result(cell, places.results)
     if result and not runs.same(result.config, make_config(cell, places.experiments).tables):
-        raise ConfigError(
-            f"{cell.path(places.results)}: {cell.experiment}.toml has changed since; delete it to run anew"
-        )
+        path = cell.path(places.results)
+        raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
     return result is not None
 
 
@@ -136,19 +133,8 @@ def _result(cell: Cell, run: runs.Run) -> Result:
         device=summary["device"],
         versions=summary["versions"],
         wall=summary["wall"],
-        commit=_commit(),
+        commit=summary.get("commit", "unknown"),  # of the code that trained it, which may be older than this
     )
-
-
-def _commit() -> str:
-    """The commit this code is of: $FADAS_COMMIT, for copies of the tree, or what git says."""
-    if told := os.environ.get("FADAS_COMMIT"):
-        return told
-    ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def _json(value: dict[str, Any]) -> str:

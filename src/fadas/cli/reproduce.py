@@ -19,8 +19,10 @@ from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, use_dat
 def reproduce(
     what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report")],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 1 to N; default: as many as the paper used.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Stop after N x M client updates; kept apart.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds 1 to N; default: the paper's, which the report shows.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Trials of N x M client updates; kept apart.")] = None,
     executor: Executor = None,
     device: Device = None,
     set_: Set = [],
@@ -57,14 +59,15 @@ def reproduce(
         for name, one in artefacts().items():
             cells = list(dict.fromkeys(one.all_cells()))
             done = sum(load(cell, results) is not None for cell in cells)
-            rows.append([name, one.title, one.source, f"{done} of {len(cells)}"])
-        print_table(["artefact", "", "in the paper", "cells run"], rows)
+            rows.append([name, f"{done} of {len(cells)}", one.title])
+        print_table(["artefact", "cells run", ""], rows)
         return
     from fadas.build import ConfigError
     from fadas.reproduce import Places, missing, run
 
     if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
-        raise ConfigError(f"--set {others[0]}: only the executor's options can be set; the cells are the paper's")
+        only_these = "only the executor's options can be set, and the executor with --executor"
+        raise ConfigError(f"--set {others[0]}: {only_these}; the cells are the paper's")
     use_data(data_dir)
     chosen = None if only is None else [name.strip() for name in only.split(",")]
     places = Places(experiments, results, work)
@@ -81,7 +84,8 @@ def reproduce(
             spread = f"{result.accuracy:.1%} ± {100 * result.accuracy_std:.1f}"
             display.say(f"{cell.experiment} {cell.name}: {spread}, {result.wall:.0f} s")
             ran += 1
-    print_line(f"{', '.join(what)}: {ran} cells run; fadas reproduce report renders them")
+    then = "trials, which no report shows" if rounds else "fadas reproduce report renders them"
+    print_line(f"{', '.join(what)}: {ran} cells run, {len(cells) - ran} left; {then}")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -165,15 +165,27 @@ def read(path: Path) -> Result:
         result = Result(**json.loads(path.read_text(encoding="utf-8")))
         numbers = [result.accuracy, result.accuracy_std, result.wall, *(result.delays[key] for key in TAUS)]
         numbers += [number for point in result.curve for number in point]
+        numbers += [] if result.time_to_target is None else [result.time_to_target]
         if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
             raise ValueError("a number is missing")
+        kinds = {"seed": int, "config": dict, "device": str, "versions": dict, "commit": str}
+        if wrong := [name for name, kind in kinds.items() if not isinstance(getattr(result, name), kind)]:
+            raise ValueError(f"its {wrong[0]} is not one")
         if not result.curve or {len(point) for point in result.curve} != {4}:
             raise ValueError("its curve is not one")
         if path != result.cell.path(path.parents[1]):
             raise ValueError(f"it holds {result.experiment} {result.cell.name}")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}", "damaged") from None
     return result
+
+
+def shown(results: Path) -> list[Result]:
+    """All that the page shows: what has been run of the artefacts, and `others` of their experiments."""
+    cells = dict.fromkeys(cell for one in artefacts().values() for cell in one.all_cells())
+    found = [result for result in (load(cell, results) for cell in cells) if result]
+    experiments = dict.fromkeys(cell.experiment for cell in cells)
+    return found + [one for experiment in experiments for one in others(experiment, results)]
 
 
 def others(experiment: str, results: Path) -> list[Result]:

@@ -59,18 +59,24 @@ def html(page: Sequence[Block], figures: str) -> str:
     title = next((block.text for block in page if block.kind == "title"), "fadas")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>fadas: {escape(title)}</title><style>{CSS}{_COLOURS}</style></head><body>
+<title>fadas: {escape(title)}</title><style>{CSS}{_STYLE}</style></head><body>
 {chr(10).join(parts)}
 </body></html>
 """
 
 
-_COLOURS = """td.agrees { background: #eef6ee; }
+# Wide tables: room for them, numbers that do not break before their spread, and a bar where it is still too narrow.
+_STYLE = """body { max-width: 72rem; }
+p { max-width: 60rem; }
+table { display: block; overflow-x: auto; }
+td:first-child { min-width: 9rem; }
+td + td { white-space: nowrap; }
+td.agrees { background: #eef6ee; }
 td.better { background: #e6f0fb; }
 td.worse { background: #fbeeee; }
 td.missing { color: #98a2ae; }
+figure { display: inline-block; max-width: 100%; }
 img { max-width: 100%; }
-table { display: block; overflow-x: auto; }
 """
 _CLASSES = {"=": "agrees", "▲": "better", "▼": "worse", "·": "missing"}
 

@@ -6,7 +6,7 @@ from statistics import fmean, pstdev
 
 from fadas.report.artefacts import Artefact, Row, results_of
 
-MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}
+MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}  # not run: or not far enough to tell
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measur
     if row.published is None:
         return Measured(text, "")
     published, its = row.published[column]
-    near = abs(mean - published) <= max(spread, its)
+    near = abs(mean - published) <= max(spread, its) + 1e-9  # the edge belongs to it, however it is rounded
     return Measured(text, "agrees" if near else "better" if mean > published else "worse")
 
 
@@ -47,7 +47,7 @@ def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> 
     if published is None:
         verdict = ""
     elif time is None:  # a run that ended before it could have agreed says nothing
-        verdict = "agrees" if published == "never" else "worse" if end > 1.1 * published else ""
+        verdict = "agrees" if published == "never" else "worse" if end > 1.1 * published else "not run"
     elif published == "never" or time < 0.9 * published:
         verdict = "better"
     else:
