@@ -85,6 +85,15 @@ def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
             torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
 
 
+def test_examples_that_see_each_other_are_noticed_though_the_first_ones_are_alike():
+    task = make_task(clients=4)
+    task.model = Centred
+    for inputs, _ in task.clients:
+        inputs[1:3] = inputs[0]
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    assert len(trainer.groups([(Job(c, c, 0), trainer.flat.read()) for c in range(4)])) > 1
+
+
 def test_what_vmap_cannot_take_shows_at_once():
     class Functional(nn.Module):
         def __init__(self):

@@ -1,5 +1,8 @@
 """Local training against a loop that a PyTorch user would write."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -67,6 +70,22 @@ def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
     check(flat, task, LocalSGD(batch_size=4))
     plain = make_task(sizes=(8, 11))
     check(FlatModule(plain.module()), plain, LOCAL)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda x: torch.randn_like(x), lambda x: x * random.random(), lambda x: x * np.random.rand()],  # noqa: NPY002
+    ids=["torch", "random", "numpy"],
+)
+def test_a_transform_that_draws_from_a_global_generator_is_refused(draw):
+    task = make_task()
+    task.transform = lambda inputs, generator: [draw(x) for x in inputs] if generator else inputs
+    with pytest.raises(ValueError, match="draws from a global random generator"):
+        check(FlatModule(task.module()), task, LOCAL)
+    task.transform = lambda inputs, generator: [torch.rand(x.shape, generator=generator) for x in inputs]
+    state = torch.get_rng_state()
+    check(FlatModule(task.module()), task, LOCAL)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 class Hidden(nn.Module):

@@ -5,10 +5,13 @@ other jobs it is computed.
 """
 
 import math
+import pickle
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
@@ -79,7 +82,12 @@ def lessons(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tu
 
 
 def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
-    """Refuse, before anything is trained, a module whose BatchNorm cannot take the batch of one that a client has."""
+    """Refuse, before anything is trained, what would fail within a run or not repeat itself.
+
+    That is a module whose BatchNorm cannot take the batch of one that a client has, and a transform that draws from a
+    generator of its own choice.
+    """
+    _check_transform(task)
     alone = next(
         (c for c, size in enumerate(task.sizes) if 1 in (size, size % local.batch_size, local.batch_size)), None
     )
@@ -96,6 +104,26 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         raise ValueError(f"{hint}, which the module's BatchNorm cannot take; choose another") from None
     finally:
         flat.load(before)
+
+
+def _check_transform(task: Task) -> None:
+    if not task.transform:
+        return
+
+    def states() -> tuple[object, ...]:
+        legacy = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002  not to draw, but to see who does
+        return torch.get_rng_state().tolist(), random.getstate(), legacy
+
+    before = states()
+    *inputs, _ = (tensor[:4] for tensor in task.clients[0])
+    with torch.random.fork_rng(devices=[]):
+        task.prepare(inputs, torch.Generator().manual_seed(0))
+        after = states()
+    if before != after:
+        raise ValueError(
+            "the task's transform draws from a global random generator, so a run would not depend on its seed alone; "
+            "draw from the generator that the transform is given"
+        )
 
 
 def draws(flat: FlatModule, task: Task) -> bool:
