@@ -23,6 +23,7 @@ from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
 from fadas.ledger import Job, Schedule, Step
 from fadas.model import Model, ServerState, Update
+from fadas.optim import SGD
 from fadas.planner import plan
 from fadas.simulator import simulate
 from fadas.stepsize import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
@@ -241,3 +242,16 @@ def test_statistics_below_one_are_a_running_average_and_training_does_not_see_th
     for weight in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(ValueError, match="statistics"):
             Algorithm(statistics=weight)
+
+
+def test_a_combine_rule_and_an_optimizer_may_not_remember_under_one_name():
+    class Hoarder:
+        def __call__(self, state, step, updates, clients):
+            return updates[0].delta, {"m": updates[0].delta}
+
+    update = Update(Job(0, 0, 0), torch.ones(2), torch.zeros(0), torch.zeros(2), 1)
+    state = ServerState(0, Model(torch.zeros(2), torch.zeros(0)))
+    step = Step(0, (update.job,))
+    Algorithm(Hoarder()).apply(state, step, [update], 1)
+    with pytest.raises(ValueError, match="both remember something as 'm'"):
+        Algorithm(Hoarder(), SGD(momentum=0.9)).apply(state, step, [update], 1)

@@ -212,3 +212,16 @@ def test_what_is_random_is_refused_in_a_batch():
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     with pytest.raises(ValueError, match="dropout"):
         BatchTrainer(FlatModule(task.module()), task, LOCAL, 0).rehearse()
+
+
+def test_a_module_in_double_precision():
+    task = make_task()
+    model = task.model
+    task.model = lambda: model().double()
+    task.clients = [(inputs.double(), targets) for inputs, targets in task.clients]
+    flat = FlatModule(task.module())
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    (update,) = trainer.train([(Job(0, 0, 0), flat.read())])
+    plain = train(flat, task, LOCAL, 5, Job(0, 0, 0), flat.read())
+    torch.testing.assert_close(update.delta, plain.delta)
+    assert update.buffers.dtype == plain.buffers.dtype

@@ -152,6 +152,30 @@ def test_outside_code(tmp_path):
     assert config.algorithm.schedule(4, 2).refill == "arrival"
 
 
+class Plain:
+    """A step size that is no dataclass."""
+
+    def __init__(self, k: float = 2.0) -> None:
+        self.k = k
+
+    def __call__(self, delays):
+        return self.k
+
+
+def made(k: float = 2.0) -> Plain:
+    return Plain(k)
+
+
+@pytest.mark.parametrize("name", ["test_config:Plain", "test_config:made"])
+def test_parts_of_ones_own_are_recorded_whatever_they_are(tmp_path, name):
+    config = resolved(tmp_path, BASE + f"step_size = {{ name = '{name}', k = 3.0 }}\n")
+    table = config.tables["algorithms"]["fadas"]
+    assert table["step_size"] == {"name": name, "k": 3.0}
+    again = resolve({**config.tables, "algorithms": {"fadas": table}}, "fadas", 0)
+    assert again.algorithm.step_size([0]) == 3.0
+    assert again.tables == config.tables
+
+
 MISTAKES = [
     ("", ["runn.steps=3"], "unknown section 'runn'; did you mean 'run'?"),
     ("", ["run.stepz=3"], "unknown key 'run.stepz'; did you mean 'run.steps'?"),

@@ -45,6 +45,10 @@ class Algorithm:
         delta, remembered = self.combine(state, step, updates, clients)  # line 9
         eta = self.step_size(step.delays)  # lines 11 to 15
         x, moments = self.optimizer.apply(x, delta, state.slots, eta)  # lines 10 and 16
+        if clash := remembered.keys() & moments.keys():
+            raise ValueError(
+                f"the combine rule and the optimizer both remember something as {min(clash)!r}; rename one"
+            )
         # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
         given = [u.buffers for u in updates]
         buffers = mean(given)

@@ -178,7 +178,11 @@ class BatchTrainer:
             for name, view in here.items():
                 view.sub_(grads[name].add_(view, alpha=local.weight_decay), alpha=local.lr)
             total[:active] += values
-        return params, torch.cat([params.new_zeros(jobs, 0), *(rows.flatten(1) for rows in buffers.values())], 1), total
+        return (
+            params,
+            torch.cat([flat.buffers.new_zeros(jobs, 0), *(rows.flatten(1) for rows in buffers.values())], 1),
+            total,
+        )
 
     def _value(
         self,

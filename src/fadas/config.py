@@ -198,7 +198,7 @@ def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, 
         if parts and value != takes.get(key) and compose({k: v for k, v in own.items() if k != key}) == algorithm:
             raise ConfigError(f"{where}.{key} has no effect beside {' and '.join(parts)}; set it there")
     values = {key: value for key, value in takes.items() if isinstance(value, str | bool | int | float)}
-    whole = _parts_table(algorithm, parts) if parts or preset == "custom" else None
+    whole = _parts_table(algorithm, {**own, **parts}) if parts or preset == "custom" else None
     return algorithm, whole or {"preset": preset, **values, **own}
 
 
@@ -209,11 +209,17 @@ def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
         table["statistics"] = algorithm.statistics
     for key, (_, registry) in zip(PARTS_OF, PARTS.values(), strict=True):
         part: Any = getattr(algorithm, key)
-        outside = given.get(key, {}).get("name") if isinstance(given.get(key), Mapping) else given.get(key)
-        name = next((name for name, make in registry.items() if make is type(part)), outside)
-        if name is None or not is_dataclass(part):
+        told = given.get(key, {})
+        told = dict(told) if isinstance(told, Mapping) else {"name": told}
+        name = next((name for name, make in registry.items() if make is type(part)), None)
+        if name is None and told.get("name", "").rpartition(":")[2] == type(part).__name__:
+            name = told["name"]
+        if name and is_dataclass(part):
+            table[key] = {"name": name, **asdict(part)}  # type: ignore[arg-type]
+        elif told:  # a plain class or a function: its defaults are its own business
+            table[key] = told
+        else:
             return None
-        table[key] = {"name": name, **asdict(part)}  # type: ignore[arg-type]
     return table
 
 
