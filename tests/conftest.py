@@ -46,6 +46,13 @@ def make_task(
     return Task(model, [data(sizes[c % len(sizes)]) for c in range(clients)], test=data(50))
 
 
+def make_wide_task() -> Task:
+    """Large enough that torch rounds differently with two threads than with one."""
+    generator = torch.Generator().manual_seed(0)
+    data = [(torch.randn(40, 64, generator=generator), torch.arange(40) % 10) for _ in range(8)]
+    return Task(lambda: nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 10)), data, test=data[0])
+
+
 @pytest.fixture
 def task() -> Task:
     return make_task()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import make_task
+from conftest import make_task, make_wide_task
 from fadas.algorithms import FADAS
 from fadas.client import LocalSGD
 from fadas.config import resolve
@@ -38,6 +38,17 @@ def one_thread():
     torch.set_num_threads(1)  # as the workers have
     yield
     torch.set_num_threads(threads)
+
+
+def test_the_bits_do_not_depend_on_this_process_s_threads():
+    task = make_wide_task()
+    records, model = final(task, Inline(task, LOCAL, TIMELINE.seed))
+    torch.set_num_threads(2)
+    for executor in ("inline", Processes(task, LOCAL, TIMELINE.seed, workers=2)):
+        others, other = final(task, executor)
+        assert torch.equal(other.params, model.params)
+        assert [loss for _, loss, _ in others] == [loss for _, loss, _ in records]
+        assert torch.get_num_threads() == 2
 
 
 def gone(pid):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import make_task
+from conftest import make_task, make_wide_task
 from fadas.algorithms import CA2FL, FADAS, FedBuff
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
@@ -73,6 +73,18 @@ def test_ray_gives_the_bits_of_inline_also_when_a_worker_is_killed_in_mid_job():
     assert 1 <= most <= 5, "a version is stored once, and only while its jobs run"
     assert not executor._versions
     assert ray.is_initialized(), "a cluster that was there before stays"
+
+
+def test_ray_gives_the_bits_of_inline_where_torch_has_several_threads():
+    task, algorithm, threads = make_wide_task(), FADAS(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        simulation = simulate(timeline(algorithm), task, algorithm, LOCAL, executor="ray")
+        records, (expected_records, expected) = list(simulation), inline(task, algorithm)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(simulation.server.model.params, expected.params)
+    assert [(r.train_loss, r.metrics) for r in records] == [(r.train_loss, r.metrics) for r in expected_records]
 
 
 def test_a_version_travels_once():

@@ -141,7 +141,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     if threads is not None and threads < 1:
         raise ConfigError(f"executor.threads must be at least 1, not {threads}")
     executor, executor_table = _spec(
-        EXECUTORS, executor_section, "executor", {"device": device}, later=EXECUTOR_ARGUMENTS
+        EXECUTORS, executor_section, "executor", {"device": device, "threads": threads}, later=EXECUTOR_ARGUMENTS
     )
     resolved = {
         "name": tables["name"],

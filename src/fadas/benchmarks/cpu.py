@@ -33,7 +33,7 @@ def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
         small_cnn(),
         max(1, int(40 * scale)),
         {
-            f"1 process x {cores} threads": (cores, Inline),
+            f"1 process x {cores} threads": (cores, partial(Inline, threads=cores)),
             f"{cores} processes x 1 thread": (1, partial(Processes, workers=cores)),
             "auto": (cores, auto),
         },

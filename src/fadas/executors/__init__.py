@@ -22,8 +22,8 @@ __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "R
 def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:
     """The one that suits task and device: cuda on a GPU; batched for small networks; else a process per core.
 
-    It chooses by the task, never by the clock, so the same run gives the same numbers again: processes train with one
-    thread each, as a machine with a single core does in-process. `compile` is for GPUs: it pays when a run is long.
+    It chooses by the task, never by the clock, so the same run gives the same numbers again. `compile` is for GPUs: it
+    pays when a run is long.
     """
     if torch.device(device).type == "cuda":
         for compiled in sorted({compile, False}, reverse=True):
@@ -37,9 +37,9 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         return Inline(task, local, seed, device)
     if is_small(task, local) and BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:
         return Batched(task, local, seed)
-    if torch.get_num_threads() > 1 and can_fork():
+    if can_fork() and torch.get_num_threads() > 1:
         return Processes(task, local, seed)
-    return Inline(task, local, seed)
+    return Inline(task, local, seed, threads=1 if is_small(task, local) else torch.get_num_threads())
 
 
 # Each is called as EXECUTORS[name](task, local, seed, device, **options).

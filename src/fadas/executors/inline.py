@@ -5,20 +5,30 @@ import torch
 from fadas.client import LocalSGD, train
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
+from fadas.executors.precision import threads as use_threads
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
 
 class Inline(Executor):
-    """Trains a job when it is collected: the reference that every other executor must agree with."""
+    """Trains a job when it is collected: the reference that every other executor must agree with.
+
+    It trains with one thread, as workers do: the number of threads may change the last bits.
+    """
 
     def __init__(
-        self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", precision: Precision = "fp32"
+        self,
+        task: Task,
+        local: LocalSGD,
+        seed: int,
+        device: str = "cpu",
+        precision: Precision = "fp32",
+        threads: int | None = None,
     ) -> None:
         self.task, self.local, self.seed, self.device = task, local, seed, device
         self.evaluation = FlatModule(task.module(seed), device)
-        self._autocast = use(precision, device)
+        self._autocast, self._threads = use(precision, device), threads or 1
         self._pending: dict[int, Model] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
@@ -26,7 +36,8 @@ class Inline(Executor):
 
     def collect(self, job: Job) -> Update:
         start = self._pending.pop(job.id)
-        return train(self.evaluation, self.task, self.local, self.seed, job, start, self._autocast)
+        with use_threads(self._threads):
+            return train(self.evaluation, self.task, self.local, self.seed, job, start, self._autocast)
 
     def evaluate(self, model: Model) -> dict[str, float]:
         self.evaluation.load(model)
