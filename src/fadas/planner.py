@@ -15,7 +15,7 @@ import numpy as np
 
 from fadas.delays import Delays
 from fadas.faults import check, fails
-from fadas.ledger import Job, Ledger, Schedule, tau_statistics
+from fadas.ledger import Job, Ledger, Schedule, tau_statistics, whole
 from fadas.rng import DROPOUT, DURATION, TIER
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
@@ -108,6 +108,7 @@ def plan(
 
     `sizes` (examples per client) is needed only for delays that scale with the data.
     """
+    whole(steps=steps, updates=updates, seed=seed)
     limits = [
         limit for limit in (steps, updates // schedule.buffer if updates is not None else None) if limit is not None
     ]
@@ -129,7 +130,7 @@ def plan(
     timeline.dispatch(ledger.start(), 0.0)
     stop = (min(limits) if limits else None, time)
     timeline.play(ledger, *stop)
-    return Plan(schedule, clients, seed, delays, sizes, stop, **timeline.arrays())
+    return Plan(schedule, clients, ledger.seed, delays, sizes, stop, **timeline.arrays())
 
 
 def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fadas.ledger import Step
+from fadas.ledger import Step, whole
 from fadas.model import ServerState, Update
 
 
@@ -36,6 +36,7 @@ class Trimmed:
     trim: int = 1
 
     def __post_init__(self) -> None:
+        whole(trim=self.trim)
         if self.trim < 0:
             raise ValueError(f"trim must not be negative, not {self.trim}")
 
