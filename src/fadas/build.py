@@ -5,6 +5,7 @@ that says where it is and, for a name, what was probably meant.
 """
 
 import difflib
+import errno
 import inspect
 import os
 import sys
@@ -21,6 +22,9 @@ Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the
 
 # An experiment file may come from anywhere: what it names outside fadas is imported only when the user says so.
 ALLOW_CODE = "FADAS_ALLOW_CODE"
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, or one's share of it
 
 
 class ConfigError(ValueError):
