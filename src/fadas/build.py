@@ -97,16 +97,24 @@ def defaults(factory: Callable[..., Any], where: str) -> dict[str, Any]:
 
 
 def arguments(
-    factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}, later: Sequence[str] = ()
+    factory: Callable[..., Any],
+    table: Table,
+    where: str,
+    parts: Parts = {},
+    later: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`."""
+    """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`.
+
+    `beside`: what else may stand in the user's table, for who misspelt it.
+    """
     parameters, hints = parameters_of(factory, where)
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     named = {name: p for name, p in named.items() if name not in later}
     for key in table:
         if key not in named and not open_ended:
-            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in named])
+            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in {**named, **dict.fromkeys(beside)}])
     values = dict(table)
     for name, parameter in named.items():
         if name in table:
