@@ -56,8 +56,9 @@ class Trimmed:
 class Clipped:
     """The mean of deltas no longer than `norm`, by default than the median of the M lengths.
 
-    That withstands (M - 1) // 2 bad updates, or with a fixed `norm` any number, in length only: the direction of a bad
-    one still counts, as one among M.
+    Where M is even, the median is the smaller one of the two in the middle: half of the updates may then be too long.
+    That withstands M // 2 bad updates, or with a fixed `norm` any number, in length only: the direction of a bad one
+    still counts, as one among M.
     """
 
     norm: float | None = None
@@ -67,7 +68,7 @@ class Clipped:
             raise ValueError(f"norm must be positive, not {self.norm}")
 
     def withstands(self, updates: int) -> int:
-        return updates if self.norm is not None else (updates - 1) // 2
+        return updates if self.norm is not None else updates // 2
 
     def __call__(
         self, state: ServerState, step: Step, updates: Sequence[Update], clients: int
