@@ -8,6 +8,7 @@ from torch import nn
 from conftest import make_task
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD, train
+from fadas.executors import Batched
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model
 from fadas.task import Subsets, Task, cross_entropy
@@ -28,13 +29,31 @@ class Small(nn.Module):
         return self.head(torch.cat([self.conv(x[:, None]).relu().flatten(1), scale + self.shift], 1))
 
 
-@pytest.mark.parametrize("kind", ["plain", "batchnorm", "mean loss", "two inputs"])
+class Running(nn.Module):
+    """Puts new tensors in its buffers' places, one of them with a graph of the parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("average", torch.ones(3))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.calls = self.calls + 1
+        self.average = 0.8 * self.average.detach() + 0.2 * y.mean(0) * self.calls
+        return y - self.average
+
+
+@pytest.mark.parametrize("kind", ["plain", "batchnorm", "mean loss", "two inputs", "running"])
 def test_batched_agrees_with_plain(kind):
     task = make_task(clients=8, batchnorm=kind == "batchnorm")
     task.loss = F.cross_entropy if kind == "mean loss" else cross_entropy
     if kind == "two inputs":
         task.model = Small
         task.clients = [(x, x[:, :1], y) for x, y in task.clients]
+    if kind == "running":
+        task.model = Running
     jobs = [Job(10 + c, c, c % 3) for c in range(8)]
     flat = FlatModule(task.module())
     first = flat.read()
@@ -94,19 +113,47 @@ def test_examples_that_see_each_other_are_noticed_though_the_first_ones_are_alik
     assert len(trainer.groups([(Job(c, c, 0), trainer.flat.read()) for c in range(4)])) > 1
 
 
-def test_what_vmap_cannot_take_shows_at_once():
-    class Functional(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(6, 3)
+class Forked(Centred):
+    def forward(self, x):
+        y = self.layer(x)
+        return y if y.sum() > 0 else -y
 
-        def forward(self, x):
-            return F.dropout(self.layer(x), 0.5)
 
+class Counting(Centred):
+    """Its state is a plain attribute, which no load puts back."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x) * self.calls
+
+
+def cumulative():
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, 3))
+
+
+def spectral():
+    return nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 8)), nn.Linear(8, 3))
+
+
+class Dropping(Centred):
+    def forward(self, x):
+        return F.dropout(self.layer(x), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(Forked, "cannot be trained in batches"), (cumulative, "cannot be trained in batches")]
+    + [(spectral, "cannot be trained in batches"), (Counting, "something else in a batch"), (Dropping, "dropout")],
+)
+def test_what_cannot_be_batched_is_refused_in_one_line_that_names_the_way_out(model, reason):
     task = make_task()
-    task.model = Functional
-    with pytest.raises((RuntimeError, ValueError)):
-        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0).rehearse()
+    task.model = model
+    with pytest.raises(ValueError, match=reason) as refused:
+        Batched(task, LOCAL, 0)
+    assert str(refused.value).endswith("name another executor: inline or processes")
+    assert "\n" not in str(refused.value)
 
 
 class Chain(nn.Module):

@@ -57,7 +57,29 @@ def test_run_from_the_issue(tmp_path):
     module.load_state_dict(load_file(folder / "model.safetensors"))
     metrics = TASKS["digits"](clients=50, alpha=0.1, seed=1).evaluate(module)
     assert metrics == pytest.approx(records[-1]["metrics"], rel=1e-6)
-    assert (out / "report.html").exists()
+    assert {path.stat().st_mode for path in folder.iterdir()} == {(out / "report.html").stat().st_mode}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full and a limit on files")
+def test_a_full_disk_at_the_end_says_how_to_go_on(tmp_path):
+    run = ["run", DEMO, "--only", "fadas", *SMALL, "--out", tmp_path]
+    limited = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2); from fadas.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", limited, *run], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert (tmp_path / "fadas-7" / "model.safetensors").stat().st_size == 15_000
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith("File too large after step 10; there is no checkpoint yet; free some space, then --resume")
+    report = tmp_path / "report.html"
+    report.symlink_to("/dev/full")
+    for arguments in ([*run, "--resume"], ["report", tmp_path]):
+        error = fadas(*arguments, code=2).stderr.splitlines()[-1]
+        assert "No space left on device" in error
+        assert error.endswith("; free some space, then give the command again")
+    report.unlink()
+    assert "already there" in fadas(*run).stderr
+    assert report.exists()
 
 
 def test_run_again_says_so(tmp_path):

@@ -206,7 +206,13 @@ MISTAKES = [
     ("", ["task.name=mnist"], "unknown task 'mnist'"),
     ("", ["task=3"], "task must be a table"),
     ("", ["task.clients=many"], "task.clients must be a whole number"),
-    ("", ["task.seed=3"], "task.seed cannot be set here"),
+    ("", ["task.seed=3"], "task.seed cannot be set here: it is the run's, under [run]"),
+    ("", ["task.sed=3"], "unknown key 'task.sed'; known: task.alpha"),
+    ("", ["task.hiden=3"], "did you mean 'task.hidden'?"),
+    ("", ["delays.dropot=0.5"], "did you mean 'delays.dropout'?"),
+    ("", ["executor.divice=cpu"], "did you mean 'executor.device'?"),
+    ("", ["executor.name=batched", "executor.thread=2"], "did you mean 'executor.threads'?"),
+    ("", ["executor.name=batched", "executor.sed=2"], "known: executor.device, executor.size, executor.threads"),
     ("", ["executor.name=gpu"], "unknown executor 'gpu'"),
     ("", ["executor.wings=3"], "unknown key 'executor.wings'"),
     ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
@@ -222,6 +228,17 @@ MISTAKES = [
     ("", ["algorithms.fadas=3"], "algorithms.fadas must be a table"),
     ("", ["name=../up"], "cannot name a folder"),
 ]
+
+
+def test_a_file_whose_name_cannot_name_a_folder_needs_a_name_of_its_own(tmp_path):
+    path = tmp_path / "my first try.toml"
+    path.write_text(BASE)
+    with pytest.raises(
+        ConfigError, match=r"name 'my first try' cannot .*; begin the file with name = \"...\", of letters"
+    ):
+        load(path)
+    path.write_text('name = "first"\n' + BASE)
+    assert load(path)["name"] == "first"
 
 
 @pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)

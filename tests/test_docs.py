@@ -36,6 +36,15 @@ def test_the_python_page_is_a_script_that_runs():
     assert float(re.findall(r"'accuracy': ([\d.]+)", lines[4])[0]) > 0.7
 
 
+def test_names_that_are_imported_on_first_use_can_be_listed():
+    show = "import fadas, sys; print(*dir(fadas)); print('torch' in sys.modules)"
+    names, torch = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout.splitlines()
+    used = set(re.findall(r"\bfadas\.([A-Z]\w+|plan|simulate)\b", "".join(blocks("docs/python.md", "python"))))
+    assert len(used) > 8
+    assert used <= set(names.split())
+    assert torch == "False"
+
+
 def test_the_commented_experiment_is_valid(tmp_path):
     (text,) = blocks("docs/experiments.md", "toml")
     path = tmp_path / "shown.toml"

@@ -30,6 +30,8 @@ def test_a_folder_with_a_file_per_client(tmp_path):
         ({"x": np.zeros((3, 2))}, "has no array 'y'"),
         ({"x": np.zeros((3, 2)), "y": np.array([{}, {}, {}])}, "cannot be read"),
         (b"not a zip", "cannot be read"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, r"y holds \[3\] floats; labels must be whole numbers"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 1))}, r"y holds \[3, 1\] floats"),
     ],
 )
 def test_bad_files(tmp_path, content, message):
@@ -37,6 +39,15 @@ def test_bad_files(tmp_path, content, message):
     path.write_bytes(content) if isinstance(content, bytes) else np.savez(path, **content)
     with pytest.raises(ValueError, match=message):
         files(str(tmp_path), "conftest:TinyNet", 1)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64"])
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_floats_of_any_length_and_labels_or_probabilities(tmp_path, kind, probabilities):
+    for name in ("a", "b", "test"):
+        x, y = (column.numpy() for column in make_task().clients[1])
+        np.savez(tmp_path / f"{name}.npz", x=x.astype(kind), y=np.eye(3)[y].astype(kind) if probabilities else y)
+    assert learns(files(str(tmp_path), "conftest:TinyNet", 2))[-1].metrics["loss"] > 0
 
 
 def test_from_the_command_line(tmp_path, monkeypatch):
@@ -73,6 +84,62 @@ def learns(task):
     records = list(simulate(p, task, FedBuff(), LocalSGD(lr=0.01, batch_size=4)))
     assert len(records) == 4
     return records
+
+
+class Pairs(Dataset):
+    """Items as they come out of numpy and Python: doubles and short labels."""
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, i):
+        return np.full(6, i / 9), np.int32(i % 3)
+
+
+@pytest.mark.parametrize("labels", [np.int32, np.uint8])
+@pytest.mark.parametrize("executor", ["auto", "inline"])
+def test_numpy_arrays(labels, executor):
+    pairs = [[column.numpy() for column in data] for data in make_task().clients[:3]]
+    given = [(x.astype(float)[::-1], y.astype(labels)[::-1]) for x, y in pairs]
+    given[0][0].flags.writeable = False
+    task = Task(TinyNet, [*given, Pairs()], test=given[1])
+    same = Task(TinyNet, [tuple(torch.tensor(column.copy()) for column in pair) for pair in pairs], test=task.test)
+    assert {column.dtype for column in [*task.clients[0], *task.clients[3], *task.test]} == {torch.float32, torch.int64}
+    assert torch.equal(task.clients[1][0], same.clients[1][0].flip(0))
+    p = plan(FedBuff().schedule(2, 1), 4, Delays(Mild()), steps=4)
+    *_, last = simulate(p, task, FedBuff(), LocalSGD(lr=0.01, batch_size=4), executor=executor)
+    assert 0 <= last.metrics["accuracy"] <= 1
+
+
+def squares(outputs, targets):
+    return (outputs[:, :1] - targets) ** 2
+
+
+@pytest.mark.parametrize("executor", ["inline", "batched"])
+def test_numpy_arrays_for_regression(executor):
+    data = [(x.numpy(), x[:, :1].double().numpy()) for x, _ in make_task().clients]
+    task = Task(TinyNet, data, squares, test=data[2])
+    p = plan(FedBuff().schedule(4, 2), len(data), Delays(Mild()), steps=20)
+    losses = [r.metrics for r in simulate(p, task, FedBuff(), LocalSGD(lr=0.05, batch_size=4), executor=executor)]
+    assert losses[0].keys() == {"loss"}
+    assert losses[-1]["loss"] < 0.5 * losses[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((3, 6)), "not one array"),
+        (torch.zeros(3, 6), "not one array"),
+        ((np.zeros((3, 6)), np.array(["a", "b", "c"])), "arrays of numbers: can't convert"),
+        (([np.zeros(3), np.zeros(4)], [1, 2]), "arrays of numbers"),
+        ((np.zeros((3, 6)), 1), "all of one length"),
+        ((np.zeros((3, 6)), np.zeros(2)), "all of one length"),
+        (None, "arrays of numbers"),
+    ],
+)
+def test_what_is_no_data_is_refused_at_once(data, message):
+    with pytest.raises(ValueError, match=f"client 1: .*{message}"):
+        Task(TinyNet, [make_task().clients[0], data])
 
 
 def test_torch_datasets():

@@ -127,6 +127,7 @@ def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(da
     for name, tensor in _base(checkpoint).state_dict().items():
         assert torch.equal(tensor, base[name]), f"the frozen {name} changed"
     save_adapter(simulation.module(), tmp_path)
+    assert len({path.stat().st_mode for path in (tmp_path / "adapter").iterdir()}) == 1
     fresh = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
     loaded = peft.PeftModel.from_pretrained(fresh, str(tmp_path / "adapter")).eval()
     ids, types, targets = task.test

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import make_task
+from fadas.algorithms import FedBuff
+from fadas.client import LocalSGD
 from fadas.delays import Delays, Large, Mild, Uniform
+from fadas.faults import Fault
 from fadas.ledger import Schedule
 from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
+from fadas.robust import Trimmed
+from fadas.simulator import simulate
 
 
 @settings(max_examples=60)
@@ -105,6 +111,32 @@ def test_limits():
             plan(schedule, 8, delays, **bad)
 
 
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("steps", lambda n: plan(Schedule(4, 2), 8, steps=n)),
+        ("updates", lambda n: plan(Schedule(4, 2), 8, updates=n)),
+        ("clients", lambda n: plan(Schedule(2, 2), n, steps=3)),
+        ("seed", lambda n: plan(Schedule(4, 2), 8, steps=3, seed=n)),
+        ("concurrency", lambda n: Schedule(n, 1)),
+        ("buffer", lambda n: Schedule(4, n)),
+        ("epochs", lambda n: LocalSGD(epochs=n)),
+        ("batch_size", lambda n: LocalSGD(batch_size=n)),
+        ("steps", lambda n: LocalSGD(steps=n)),
+        ("trim", lambda n: Trimmed(n)),
+        (
+            "eval_every",
+            lambda n: simulate(plan(Schedule(4, 2), 8, steps=3), make_task(8), FedBuff(), LocalSGD(), eval_every=n),
+        ),
+    ],
+)
+def test_what_is_counted_is_whole(name, make):
+    make(np.int64(3))
+    for number in (2.5, 3.0, "3"):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number, not {number!r}"):
+            make(number)
+
+
 def test_dropout_and_deadline_are_counted_and_free_the_slot():
     p = plan(Schedule(10, 5), 40, Delays(Uniform(1, 9), dropout=0.3, deadline=6.0), steps=400, seed=1)
     ended = p.outcome[p.ended]
@@ -120,8 +152,34 @@ def test_dropout_and_deadline_are_counted_and_free_the_slot():
 
 
 def test_nobody_ever_reports():
-    with pytest.raises(ValueError, match="no update arrived"):
-        plan(Schedule(2, 1), 4, Delays(Uniform(5, 6), deadline=1.0), steps=1)
+    always = Fault("fail")
+    for delays, reason in (
+        (Delays(Uniform(5, 6), deadline=1.0), "the deadline"),
+        (Delays(Uniform(5, 6), faults=(always,)), r"\[faults\]"),
+        (Delays(Uniform(5, 6), dropout=0.1, faults=(always, Fault("flip"))), r"the dropout or \[faults\]"),
+    ):
+        with pytest.raises(ValueError, match=f"no update arrived in 1,... jobs: all clients are stopped by {reason}$"):
+            plan(Schedule(2, 1), 4, delays, steps=1)
+
+
+@pytest.mark.parametrize("refill", ["arrival", "update", "round", "released"])
+def test_an_outage_of_all_clients_passes(refill):
+    """Longer than a run that goes nowhere would be borne; the clients come back one after the other."""
+    faults = (Fault("fail", None, 10.0, 3000.0), Fault("fail", (0, 1), 10.0, 5000.0))
+    p = plan(Schedule(4, 2, refill), 6, Delays(Uniform(1, 2), faults=faults), steps=50)
+    during = (p.start >= 10) & (p.start < 3000)
+    assert during.sum() > 5000
+    assert (p.outcome[during] == DROPPED).all()
+    assert (p.outcome[p.start >= 5000] == ARRIVED).all()
+    assert p.time[0] < 10
+    assert 3000 < p.time[p.time > 12][0] < 3005
+
+
+def test_an_outage_that_outlasts_too_many_jobs_is_refused(monkeypatch):
+    monkeypatch.setattr("fadas.planner._WAIT", 10_000)
+    endless = Delays(Uniform(1, 2), faults=(Fault("fail", None, 0.0, 1e12),))
+    with pytest.raises(ValueError, match=r"all clients are stopped by \[faults\]$"):
+        plan(Schedule(4, 2), 6, endless, steps=50)
 
 
 def test_plans_depend_on_the_seed_only():

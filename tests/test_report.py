@@ -40,13 +40,16 @@ def test_comparison():
 
 
 def test_seeds_are_averaged():
-    table = compare([FAST, run("fast", [(10, 5, 0.5), (20, 10, 0.5), (30, 15, 0.6)], seed=1), SLOW])
+    other = run("fast", [(10, 5, 0.5), (20, 10, 0.5), (30, 15, 0.6)], seed=1)
+    table = compare([FAST, other, SLOW])
     row = table.rows[0]
     assert row.seeds == 2
     assert row.at_updates == pytest.approx(0.6)
     assert row.at_updates_std == pytest.approx(0.1)
     assert row.time_to_target == pytest.approx(25)
     assert cells(table)[0][2] == "60.0% ± 10.0"
+    assert "± is the standard deviation over the seeds, that of the population" in page([FAST, other])
+    assert "±" not in page([FAST])
     never = run("slow", [(1, 1, 0.1), (300, 15, 0.2)], seed=1)
     assert compare([SLOW, never]).rows[0].time_to_target is None
     assert cells(compare([SLOW, never]))[0][3] == "1 of 2"

@@ -35,6 +35,8 @@ def test_by_hand():
     lengths = [d.norm() for d in deltas]  # 9.06, 2, 30.1: the median is the first
     expected = (deltas[0] + deltas[1] + deltas[2] * lengths[0] / lengths[2]) / 3
     torch.testing.assert_close(combine(Clipped(), deltas), expected)
+    expected = (deltas[1] + deltas[2] * lengths[1] / lengths[2]) / 2  # of two lengths, the smaller one
+    torch.testing.assert_close(combine(Clipped(), deltas[1:]), expected)
     torch.testing.assert_close(combine(Clipped(1.0), deltas), sum(d / d.norm() for d in deltas) / 3)
 
 
@@ -64,6 +66,7 @@ def test_the_stated_number_of_bad_updates_is_withstood(count, seed, attack, data
 def test_what_is_stated():
     assert [Median().withstands(m) for m in (1, 2, 3, 10)] == [0, 0, 1, 4]
     assert Trimmed(2).withstands(10) == 2
+    assert [Clipped().withstands(m) for m in (1, 2, 3, 10)] == [0, 1, 1, 5]
     with pytest.raises(ValueError, match="leaves nothing of a buffer of 4"):
         combine(Trimmed(2), [torch.ones(2)] * 4)
     for bad in ({"trim": -1},):

@@ -51,6 +51,29 @@ def test_bad_grids(table, message):
         grid({"sweep": {"a": table}}, "a")
 
 
+def test_points_with_long_names_have_folders_that_a_file_system_can_hold(tmp_path):
+    optimizers = [{"name": "yogi", "beta1": 0.8, "beta2": 0.9 + k / 1e9, "eps": 0.1234567891234567} for k in range(3)]
+    step_sizes = [{"name": "delay-adaptive", "eta": 0.1234567891234567, "tau_c": 3, "form": "scaled"}]
+    local = {"lr": [0.1234567891234567], "weight_decay": [0.1234567891234567]}
+    tables = {
+        "name": "long",
+        "task": {"name": "digits", "clients": 4},
+        "schedule": {"concurrency": 2, "buffer": 1},
+        "run": {"steps": 1},
+        "algorithms": {"fadas": {}},
+        "sweep": {"fadas": {"step_size": step_sizes, "local": local, "optimizer": optimizers}},
+    }
+    folders = [point.folder for point in points(tables, ["fadas"], [0, 123456789], tmp_path, 0.2)]
+    assert len(set(folders)) == 6
+    assert folders == [point.folder for point in points(tables, ["fadas"], [0, 123456789], tmp_path, 0.2)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        assert folder.name.startswith("step_size={'name': 'delay-adaptive', 'eta': 0.1234567891234567")
+    del tables["sweep"]["fadas"]["optimizer"], tables["sweep"]["fadas"]["step_size"]
+    (short,) = points(tables, ["fadas"], [7], tmp_path, 0.2)
+    assert short.folder.name == "local.lr=0.1234567891234567,local.weight_decay=0.1234567891234567-7"
+
+
 def test_a_point_below_something_that_is_no_table():
     with pytest.raises(ConfigError, match="is not a table"):
         with_point({"algorithms": {"a": {"optimizer": "yogi"}}}, "a", {"optimizer.beta1": 0.5})

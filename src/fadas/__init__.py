@@ -48,3 +48,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE:
         raise AttributeError(f"module 'fadas' has no attribute {name!r}")
     return getattr(import_module(f"fadas.{_MODULE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

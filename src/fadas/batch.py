@@ -23,6 +23,7 @@ from fadas.task import Task
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes
+_INSTEAD = "name another executor: inline or processes"
 Trained = tuple[Tensor, Tensor, Tensor]  # for each job: parameters, buffers, the sum of its losses over the steps
 
 
@@ -36,15 +37,28 @@ class BatchTrainer:
 
     def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
-        self._gradients = vmap(grad_and_value(self._value), randomness="error")
+        self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
         self._pads = self._may_pad()
         self.stacked = self._stack() if self._pads else None
 
     def rehearse(self) -> None:
-        """Refuse now, not within a run, a module that cannot be trained in a batch."""
+        """Refuse now, not within a run, a module that cannot be trained in a batch, or learns something else there."""
         if draws(self.flat, self.task):
-            raise ValueError("dropout draws differ when jobs share a batch; use another executor for this module")
-        self.train([(Job(0, 0, 0), self.flat.read())])
+            raise ValueError(f"dropout draws differ when jobs share a batch; {_INSTEAD}")
+        if self.stacked:
+            return  # that has been compared when it was made
+        local, start = replace(self.local, steps=2), self.flat.read()
+        work = [(Job(0, 0, 0), start), (Job(1, 0, 0), Model(start.params * 0.9, start.buffers))]
+        alone = [train(self.flat, self.task, local, self.seed, *item) for item in work]
+        try:
+            together = self._updates(local, work)
+        except Exception as error:  # functorch has many ways to refuse a module
+            text = (str(error) or type(error).__name__).split(". ")[0].splitlines()[0]
+            raise ValueError(f"this network cannot be trained in batches ({text}); {_INSTEAD}") from error
+        for one, other, (_, begun) in zip(together, alone, work):
+            buffers = one.buffers - begun.buffers, other.buffers - begun.buffers
+            if other.delta.isfinite().all() and not (_near(one.delta, other.delta) and _near(*buffers)):
+                raise ValueError(f"this network learns something else in a batch than alone; {_INSTEAD}")
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """The jobs that may train in one call."""
@@ -57,7 +71,10 @@ class BatchTrainer:
 
     def train(self, work: Sequence[Work]) -> list[Update]:
         """The jobs' updates, in no particular order."""
-        batch = self._collate(self.local, work)
+        return self._updates(self.local, work)
+
+    def _updates(self, local: LocalSGD, work: Sequence[Work]) -> list[Update]:
+        batch = self._collate(local, work)
         params, buffers, losses = self._run_stacked(self.stacked, batch) if self.stacked else self._run_mapped(batch)
         deltas = params.sub_(torch.stack([start.params for _, start in batch.work]))
         means = (losses / torch.tensor(batch.steps, device=losses.device)).tolist()
@@ -97,7 +114,7 @@ class BatchTrainer:
             return None
         for row, (job, start) in zip(trained, batch.work):
             delta = train(self.flat, self.task, local, self.seed, job, start).delta
-            if not torch.allclose(row - start.params, delta, rtol=1e-2, atol=1e-3 * float(delta.abs().max())):
+            if not _near(row - start.params, delta):
                 return None
         return stacked
 
@@ -174,9 +191,11 @@ class BatchTrainer:
             *inputs, targets = (column[index] for column in batch.pool)
             here = {name: view[:active] for name, view in views.items()}
             state = {name: tensor[:active] for name, tensor in (buffers | counters).items()}
-            grads, values = self._gradients(here, state, inputs, targets, weights)
+            grads, (values, after) = self._gradients(here, state, inputs, targets, weights)
             for name, view in here.items():
                 view.sub_(grads[name].add_(view, alpha=local.weight_decay), alpha=local.lr)
+            for name, rows in state.items():
+                rows.copy_(after[name])
             total[:active] += values
         return (
             params,
@@ -191,9 +210,12 @@ class BatchTrainer:
         inputs: list[Tensor],
         targets: Tensor,
         weights: Tensor,
-    ) -> Tensor:
-        losses = self.task.loss(functional_call(self.flat.module, (params, buffers), tuple(inputs)), targets)
-        return (_per_example(losses) * weights).sum() if self._pads else losses.mean()
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and the buffers after it: a module may have put new tensors in their places."""
+        tensors = params | buffers  # the call writes such new tensors into the dict that it is given
+        losses = self.task.loss(functional_call(self.flat.module, tensors, tuple(inputs)), targets)
+        value = (_per_example(losses) * weights).sum() if self._pads else losses.mean()
+        return value, {name: tensors[name] for name in buffers}
 
 
 @dataclass(frozen=True)
@@ -216,6 +238,11 @@ class _Batch:
         """The share of each place in its batch's mean loss; of padding, none."""
         places = torch.arange(self.index.shape[2], device=self.index.device)
         return (places < self.lengths[..., None]) / self.lengths[..., None]
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    """Do two ways to train have the same outcome? Bounds that rounding does not pass, and a mistake does."""
+    return torch.allclose(one, other, rtol=1e-2, atol=1e-3 * float(other.abs().max()) if len(other) else 0.0)
 
 
 def _per_example(losses: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ that says where it is and, for a name, what was probably meant.
 """
 
 import difflib
+import errno
 import inspect
 import os
 import sys
@@ -21,6 +22,9 @@ Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the
 
 # An experiment file may come from anywhere: what it names outside fadas is imported only when the user says so.
 ALLOW_CODE = "FADAS_ALLOW_CODE"
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, or one's share of it
 
 
 class ConfigError(ValueError):
@@ -93,16 +97,24 @@ def defaults(factory: Callable[..., Any], where: str) -> dict[str, Any]:
 
 
 def arguments(
-    factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}, later: Sequence[str] = ()
+    factory: Callable[..., Any],
+    table: Table,
+    where: str,
+    parts: Parts = {},
+    later: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`."""
+    """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`.
+
+    `beside`: what else may stand in the user's table, for who misspelt it.
+    """
     parameters, hints = parameters_of(factory, where)
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     named = {name: p for name, p in named.items() if name not in later}
     for key in table:
         if key not in named and not open_ended:
-            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in named])
+            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in {**named, **dict.fromkeys(beside)}])
     values = dict(table)
     for name, parameter in named.items():
         if name in table:

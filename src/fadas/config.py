@@ -141,7 +141,12 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     if threads is not None and threads < 1:
         raise ConfigError(f"executor.threads must be at least 1, not {threads}")
     executor, executor_table = _spec(
-        EXECUTORS, executor_section, "executor", {"device": device, "threads": threads}, later=EXECUTOR_ARGUMENTS
+        EXECUTORS,
+        executor_section,
+        "executor",
+        {"device": device, "threads": threads},
+        later=EXECUTOR_ARGUMENTS,
+        beside=("device", "threads"),
     )
     resolved = {
         "name": tables["name"],
@@ -223,11 +228,14 @@ def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
     return table
 
 
+_COMMON = ("dropout", "deadline", "scale_by_data")
+
+
 def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     """[delays] holds the model's name and parameters together with dropout, deadline and scale_by_data."""
     table = {"name": "large", **section}
-    common = {key: table.pop(key) for key in ("dropout", "deadline", "scale_by_data") if key in table}
-    make_model, model_table = _spec(DELAYS, table, "delays", {})
+    common = {key: table.pop(key) for key in _COMMON if key in table}
+    make_model, model_table = _spec(DELAYS, table, "delays", {}, beside=_COMMON)
     try:
         model = make_model()
         if not hasattr(model, "bind"):
@@ -237,8 +245,7 @@ def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     except ValueError as error:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
-    own = {key: getattr(delays, key) for key in ("dropout", "deadline", "scale_by_data")}
-    return delays, {**model_table, **own}
+    return delays, {**model_table, **{key: getattr(delays, key) for key in _COMMON}}
 
 
 def _spec(
@@ -247,6 +254,7 @@ def _spec(
     where: str,
     given: dict[str, Any],
     later: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """A registry's entry with checked arguments, not called yet; and its table, complete with defaults."""
     table = dict(section)
@@ -256,10 +264,10 @@ def _spec(
     factory = lookup(registry, where, name)
     for key in given:
         if key in table:
-            raise ConfigError(f"{where}.{key} cannot be set here")
+            raise ConfigError(f"{where}.{key} cannot be set here: it is the run's, under [run]")
     takes, _ = parameters_of(factory, where)
-    table |= {key: value for key, value in given.items() if key in takes}
-    values = arguments(factory, table, where, later=later)
+    values = arguments(factory, table, where, later=(*later, *given), beside=beside)
+    values |= {key: value for key, value in given.items() if key in takes}
     return partial(factory, **values), {"name": name, **values}
 
 

@@ -1,6 +1,5 @@
 """From a run's settings to its folder: plan, simulate, write."""
 
-import errno
 import os
 import platform
 import signal
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 import fadas
 from fadas import checkpoint, runs
-from fadas.build import ConfigError, Interrupted
+from fadas.build import FULL, ConfigError, Interrupted
 from fadas.client import train
 from fadas.config import RunConfig
 from fadas.executors.precision import threads
@@ -170,7 +169,7 @@ def execute(
             behind.wait()
             writer.finish(summary)
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         last = next(iter(checkpoint.found(folder)), None)
         rest = f"{last.name} is intact" if last else "there is no checkpoint yet"
@@ -185,9 +184,6 @@ def execute(
         with suppress(OSError):
             writer.close()
     return summary
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) -> int | None:
@@ -255,7 +251,7 @@ def _save_model(simulation: Simulation, folder: Path) -> None:
         simulation.task.save(simulation.module(), folder)
     else:
         state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
-        save_file(state, folder / "model.safetensors")
+        (folder / "model.safetensors").write_bytes(save(state))  # save_file hides it from others, and hides OSErrors
 
 
 def label_counts(task: Task) -> list[list[int]] | None:

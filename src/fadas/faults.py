@@ -41,5 +41,10 @@ def check(faults: Sequence[Fault], clients: int) -> None:
                 raise ValueError(f"a fault names client {client}, but there are {clients}: 0 to {clients - 1}")
 
 
+def outage(faults: Sequence[Fault]) -> float:
+    """When the last of the failures that pass has passed."""
+    return max((fault.end for fault in faults if fault.kind == "fail" and fault.end < math.inf), default=0.0)
+
+
 def fails(faults: Sequence[Fault], client: int, time: float) -> bool:
     return any(fault.kind == "fail" and fault.hits(client, time) for fault in faults)

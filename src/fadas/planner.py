@@ -14,13 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from fadas.delays import Delays
-from fadas.faults import check, fails
-from fadas.ledger import Job, Ledger, Schedule, tau_statistics
+from fadas.faults import check, fails, outage
+from fadas.ledger import Job, Ledger, Schedule, tau_statistics, whole
 from fadas.rng import DROPOUT, DURATION, TIER
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
 _BLOCK = 1 << 14
 _MOST = 100_000_000  # updates: ten gigabytes of plan
+_WAIT = 1_000_000  # jobs in vain while failures last that will pass: seconds of planning
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +109,7 @@ def plan(
 
     `sizes` (examples per client) is needed only for delays that scale with the data.
     """
+    whole(steps=steps, updates=updates, seed=seed)
     limits = [
         limit for limit in (steps, updates // schedule.buffer if updates is not None else None) if limit is not None
     ]
@@ -129,7 +131,7 @@ def plan(
     timeline.dispatch(ledger.start(), 0.0)
     stop = (min(limits) if limits else None, time)
     timeline.play(ledger, *stop)
-    return Plan(schedule, clients, seed, delays, sizes, stop, **timeline.arrays())
+    return Plan(schedule, clients, ledger.seed, delays, sizes, stop, **timeline.arrays())
 
 
 def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:
@@ -183,6 +185,7 @@ class _Timeline:
         times = self.time
         last_arrival = len(self.ended)
         patience = min(int(1000 / (1 - self.delays.dropout)), 1_000_000) + 100 * ledger.schedule.concurrency
+        passes, waited = outage(self.delays.faults), 0
         while steps is None or len(times) < steps:
             now, id = heapq.heappop(self.running)
             if until is not None and now > until:
@@ -192,9 +195,11 @@ class _Timeline:
                 raise ValueError(f"the time limit ({until}) allows more than {_MOST:,} jobs, more than a plan can hold")
             job = ledger.running[id]
             if self.outcome[id] != ARRIVED:
+                if self.start[id] < passes and waited < _WAIT:  # what passes is waited for
+                    waited, last_arrival = waited + 1, len(self.ended)
                 if len(self.ended) - last_arrival > patience:
                     raise ValueError(
-                        f"no update arrived in {patience} jobs: the deadline or the dropout stops all clients"
+                        f"no update arrived in {patience:,} jobs: all clients are stopped by {self._why()}"
                     )
                 self.dispatch(ledger.drop(job), now)
                 continue
@@ -207,6 +212,12 @@ class _Timeline:
         if not times:
             raise ValueError(f"the time limit ({until}) ends before the first server step")
         del self.ended[self._closed :]  # what ended after the last step belongs to a step that never closed
+
+    def _why(self) -> str:
+        """What may keep updates from arriving."""
+        failing = any(fault.kind == "fail" for fault in self.delays.faults)
+        causes = {"the deadline": self.delays.deadline, "the dropout": self.delays.dropout, "[faults]": failing}
+        return " or ".join(cause for cause, there in causes.items() if there)
 
     def _draw(self) -> None:
         self._u = np.maximum(self.durations_rng.random(_BLOCK), 2.0**-54).tolist()

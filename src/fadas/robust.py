@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fadas.ledger import Step
+from fadas.ledger import Step, whole
 from fadas.model import ServerState, Update
 
 
@@ -36,6 +36,7 @@ class Trimmed:
     trim: int = 1
 
     def __post_init__(self) -> None:
+        whole(trim=self.trim)
         if self.trim < 0:
             raise ValueError(f"trim must not be negative, not {self.trim}")
 
@@ -55,8 +56,9 @@ class Trimmed:
 class Clipped:
     """The mean of deltas no longer than `norm`, by default than the median of the M lengths.
 
-    That withstands (M - 1) // 2 bad updates, or with a fixed `norm` any number, in length only: the direction of a bad
-    one still counts, as one among M.
+    Where M is even, the median is the smaller one of the two in the middle: half of the updates may then be too long.
+    That withstands M // 2 bad updates, or with a fixed `norm` any number, in length only: the direction of a bad one
+    still counts, as one among M.
     """
 
     norm: float | None = None
@@ -66,7 +68,7 @@ class Clipped:
             raise ValueError(f"norm must be positive, not {self.norm}")
 
     def withstands(self, updates: int) -> int:
-        return updates if self.norm is not None else (updates - 1) // 2
+        return updates if self.norm is not None else updates // 2
 
     def __call__(
         self, state: ServerState, step: Step, updates: Sequence[Update], clients: int

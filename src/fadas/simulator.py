@@ -12,7 +12,7 @@ from fadas.checks import Checks
 from fadas.client import LocalSGD, check
 from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
-from fadas.ledger import Job, Step
+from fadas.ledger import Job, Step, whole
 from fadas.model import FlatModule, Update
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.records import JobRecord, Record
@@ -55,6 +55,7 @@ class Simulation:
     ) -> None:
         if len(task.clients) != plan.clients:
             raise ValueError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
+        whole(eval_every=eval_every)
         if eval_every < 1:
             raise ValueError(f"eval_every must be at least 1, not {eval_every}")
         self.plan, self.task, self.executor = plan, task, executor

@@ -1,6 +1,7 @@
 """Sweeps: every point of an algorithm's grid, tuned on data held out from the training set, never on the test set."""
 
 import copy
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -69,11 +70,17 @@ def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path
             for seed in seeds:
                 changed = with_point(held_out, label, point)
                 resolve(changed, label, seed)
-                name = ",".join(f"{key}={value}" for key, value in point.items()).replace("/", "_")
-                found.append(Point(label, seed, point, out / label / f"{name}-{seed}", changed))
+                found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
     if not found:
         raise ConfigError(f"there is no grid for {', '.join(labels)}; add a table such as [sweep.{labels[0]}]")
     return found
+
+
+def _file_name(point: Table) -> str:
+    name = ",".join(f"{key}={value}" for key, value in point.items()).replace("/", "_")
+    if len(name.encode()) <= 200:  # file systems end at 255 bytes
+        return name
+    return f"{name.encode()[:180].decode(errors='ignore')}...{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def score(summary: Mapping[str, Any]) -> float:

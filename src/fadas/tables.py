@@ -47,7 +47,8 @@ def load(
         if not isinstance(value, str if key == "name" else dict):
             raise ConfigError(f"{key} must be a {'string' if key == 'name' else 'table'}, not {value!r}")
     if not _NAME.fullmatch(tables["name"]):
-        raise ConfigError(f"the experiment's name {tables['name']!r} cannot name a folder; use {_LETTERS}")
+        way = f'begin the file with name = "...", of {_LETTERS}'
+        raise ConfigError(f"the experiment's name {tables['name']!r} cannot name a folder; {way}")
     for label, table in tables.get("algorithms", {}).items():
         if not isinstance(table, dict):
             raise ConfigError(f"algorithms.{label} must be a table, not {table!r}")

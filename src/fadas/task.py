@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -53,11 +54,12 @@ class Task:
     """Bring your own: a module (or a function that makes one), one data set per client, a loss.
 
     `clients[i]` is a tuple of tensors (inputs, targets), with several inputs for modules with several arguments, or a
-    torch data set of such items. `loss` takes (outputs, targets) and returns one value per example or their mean.
-    `test` is shaped like a client's data, and `metrics` are functions of all its outputs and targets, reported beside
-    the loss; by default the accuracy, where targets are labels. `transform` prepares inputs on the device where they
-    are used, and augments them when it is given a generator. `save` writes a trained module where a state dict would
-    be too much, e.g. an adapter without its frozen base.
+    torch data set of such items. NumPy arrays become tensors: floats of torch's default dtype, labels of 64 bits.
+    `loss` takes (outputs, targets) and returns one value per example or their mean. `test` is shaped like a client's
+    data, and `metrics` are functions of all its outputs and targets, reported beside the loss; by default the accuracy,
+    where targets are labels. `transform` prepares inputs on the device where they are used, and augments them when it
+    is given a generator. `save` writes a trained module where a state dict would be too much, e.g. an adapter without
+    its frozen base.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -70,9 +72,9 @@ class Task:
 
     def __post_init__(self) -> None:
         if not isinstance(self.clients, Subsets):
-            self.clients = [_tensors(data) for data in self.clients]
+            self.clients = [_tensors(data, f"client {client}") for client, data in enumerate(self.clients)]
         if self.test is not None:
-            self.test = _tensors(self.test)
+            self.test = _tensors(self.test, "test")
         if isinstance(self.clients, Subsets):
             self.sizes = [len(part) for part in self.clients.parts]
         else:
@@ -120,16 +122,34 @@ class Task:
         return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
 
 
-def _tensors(data: Any) -> Data:
-    """A tuple of tensors as it is; a torch data set as the columns of its items."""
-    if not isinstance(data, Dataset):
-        return data
-    items = [data[i] for i in range(len(data))]  # type: ignore[arg-type]
-    return [torch.stack([torch.as_tensor(value) for value in column]) for column in zip(*items, strict=True)]
+def _tensors(data: Any, who: str) -> Data:
+    """The columns of a client's data as tensors: of a tuple, or of a torch data set's items."""
+    if isinstance(data, Tensor | np.ndarray):
+        raise ValueError(f"{who}: expected (inputs, ..., targets), not one array")
+    try:
+        if isinstance(data, Dataset):
+            *inputs, targets = zip(*(data[i] for i in range(len(data))), strict=True)  # type: ignore[arg-type]
+            inputs = [torch.stack([_tensor(value) for value in column]) for column in inputs]
+            return [*inputs, torch.stack([_tensor(value, label=True) for value in targets])]
+        *inputs, targets = data
+        return [*map(_tensor, inputs), _tensor(targets, label=True)]
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's and numpy's ways to refuse
+        reason = str(error).split(". ")[0].splitlines()[0]
+        raise ValueError(f"{who}: expected (inputs, ..., targets), tensors or arrays of numbers: {reason}") from None
+
+
+def _tensor(values: Any, label: bool = False) -> Tensor:
+    """A tensor as it is. NumPy's floats are double unless one says otherwise, torch's networks are not."""
+    if isinstance(values, Tensor):
+        return values
+    tensor = torch.as_tensor(np.require(values, requirements=["C", "W"]))  # a copy where torch could not share it
+    if tensor.is_floating_point():
+        return tensor.to(torch.get_default_dtype())
+    return tensor.long() if label and tensor.dtype != torch.bool else tensor  # torch's losses take no shorter ones
 
 
 def _length(data: Data, who: str) -> int:
-    lengths = {len(tensor) for tensor in data}
-    if len(data) < 2 or len(lengths) != 1:
+    shapes = {tuple(tensor.shape[:1]) for tensor in data}
+    if len(data) < 2 or len(shapes) != 1 or () in shapes:
         raise ValueError(f"{who}: expected (inputs, ..., targets), all of one length")
-    return lengths.pop()
+    return shapes.pop()[0]

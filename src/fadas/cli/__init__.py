@@ -47,7 +47,9 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except OSError as error:
-        _fail(str(error), 2)
+        from fadas.build import FULL
+
+        _fail(f"{error}; free some space, then give the command again" if error.errno in FULL else str(error), 2)
     except Exception as error:
         from fadas.build import ConfigError, Interrupted
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from flwr.common.logger import log
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 import fadas
 from fadas import checkpoint, runs
@@ -134,7 +134,8 @@ class Journal:
     def finish(self) -> None:
         assert self._writer
         state = self.federation.layout.write(self.federation.server.model).to_torch_state_dict()
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, self.folder / "model.safetensors")
+        model = save({name: tensor.contiguous() for name, tensor in state.items()})
+        (self.folder / "model.safetensors").write_bytes(model)
         summary = {
             "experiment": self.experiment,
             "algorithm": self.name,

@@ -37,6 +37,8 @@ def page(runs: Sequence[Run]) -> str:
         f"Runs: {len(runs)}, of {len(comparison.rows)} methods. Compared at {_at(runs, comparison.time)} "
         f"and at {comparison.updates:,} client updates, the least that all of them reach."
     )
+    if any(row.seeds > 1 for row in comparison.rows):
+        lead += " What follows ± is the standard deviation over the seeds, that of the population."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>fadas: {name}</title><style>{CSS}</style></head>

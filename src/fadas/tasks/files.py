@@ -47,8 +47,15 @@ def _load(file: Path) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     if missing := {"x", "y"} - tensors.keys():
         raise ValueError(f"{file} has no array {min(missing)!r}; it needs x and y")
-    x, y = tensors["x"], tensors["y"]
-    return x.float() if x.dtype == torch.float64 else x, y if y.is_floating_point() else y.long()
+    x, y = (column.float() if column.is_floating_point() else column for column in (tensors["x"], tensors["y"]))
+    if not y.is_floating_point():
+        return x, y.long()
+    if y.dim() < 2 or y.shape[1] < 2:  # the loss is the cross-entropy
+        raise ValueError(
+            f"{file}: y holds {list(y.shape)} floats; labels must be whole numbers, or a probability for each class "
+            "(for a loss of your own, name a function that returns a fadas.Task instead of files)"
+        )
+    return x, y
 
 
 def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fadas.rng import HOLDOUT, PARTITION
@@ -135,7 +135,7 @@ def _store(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}.tmp")
-        save_file(tensors, draft)
+        draft.write_bytes(save(tensors))
         os.replace(draft, path)
     except OSError:
         pass
