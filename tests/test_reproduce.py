@@ -17,7 +17,7 @@ from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target
-from fadas.reproduce import Places, make_config, missing, run
+from fadas.reproduce import Places, chosen, make_config, run
 from fadas.runs import same
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ def test_list_names_every_artefact_in_a_narrow_terminal(small, monkeypatch):
 
 def test_an_interrupted_cell_goes_on(small):
     places = Places(small / "experiments", small / "results", small / "runs")
-    cells = missing([TABLE], places, ["fedbuff"], None, None)[:1]
+    cells = chosen([TABLE], ["fedbuff"], None, None)[:1]
 
     def interrupt(record):
         if record.step == 7:
@@ -322,6 +322,26 @@ def test_a_result_of_other_settings_is_not_taken_for_the_cells(small):
     path.write_text(path.read_text().replace("eta = 0.0001", "eta = 0.05"))
     message = str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
     assert "fadas-1.json has other settings than cifar10-large-dir0.1.toml gives now; delete it" in message
+
+
+def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small):
+    path = small / "experiments/cifar10-large-dir0.1.toml"
+    path.write_text(path.read_text() + '[faults.all]\nkind = "nan"\nstart = 3.0\n')
+    for ran in (2, 0):
+        shown = reproduce(small, "large-cifar10", "--only", "fadas")
+        assert f"large-cifar10: {ran} cells run, 0 left" in shown.output
+        assert str(shown.exception).startswith("1 of 2 runs diverged: cifar10-large-dir0.1 fadas-1; the report says so")
+    kept = read(small / "results/cifar10-large-dir0.1/fadas-1.json")
+    assert (kept.accuracy, kept.time_to_target) == (None, None)
+    assert kept.diverged.startswith("none of the last")
+    assert kept.curve
+    (wild, sound) = (accuracy(TABLE, FADAS, column, small / "results") for column in (0, 1))
+    assert (wild.text, wild.verdict) == ("diverged", "worse")
+    assert sound.text[0].isdigit()
+    three = artefacts()["large-cifar10-seeds"]
+    row = next(row for row in three.rows if row.method == "fadas")
+    assert accuracy(three, row, 0, small / "results").text == "diverged (1 of 3 seeds)"
+    assert any("diverged ▼" in row for block in blocks(small / "results") for row in block.rows if row[0] == "FADAS")
 
 
 def test_how_to_compute_is_the_users_choice(small):

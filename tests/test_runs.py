@@ -3,7 +3,8 @@ import json
 import pytest
 
 from fadas.build import ConfigError
-from fadas.runs import Writer, check, find, read, summarise, to_json, unfinished
+from fadas.runs import Writer, check, find, read, to_json, unfinished
+from fadas.summary import summarise
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
 

@@ -29,17 +29,17 @@ class Places:
     work: Path  # the runs themselves
 
 
-def missing(
-    artefacts: Sequence[Artefact], places: Places, only: Sequence[str] | None, seeds: int | None, rounds: int | None
+def chosen(
+    artefacts: Sequence[Artefact], only: Sequence[str] | None, seeds: int | None, rounds: int | None
 ) -> list[Cell]:
-    """The cells of some artefacts that have no result yet, each once."""
+    """The cells of some artefacts, each once."""
     methods = {row.method for artefact in artefacts for row in artefact.rows}
     for method in only or ():
         if method not in methods:
             names = ", ".join(artefact.name for artefact in artefacts)
             raise ConfigError(f"no method {method!r} in {names}; there are {', '.join(sorted(methods))}")
     cells = dict.fromkeys(cell for artefact in artefacts for cell in artefact.all_cells(seeds, rounds))
-    return [cell for cell in cells if (not only or cell.method in only) and not done(cell, places)]
+    return [cell for cell in cells if not only or cell.method in only]
 
 
 def done(cell: Cell, places: Places) -> bool:
@@ -120,8 +120,8 @@ def _result(cell: Cell, run: runs.Run) -> Result:
         method=cell.method,
         seed=cell.seed,
         changes=list(cell.changes),
-        accuracy=summary["accuracy"],
-        accuracy_std=summary["accuracy_std"],
+        accuracy=summary.get("accuracy"),
+        accuracy_std=summary.get("accuracy_std"),
         time_to_target=summary.get("time_to_target"),
         target=summary.get("target"),
         delays={key: summary[key] for key in TAUS},
@@ -134,6 +134,7 @@ def _result(cell: Cell, run: runs.Run) -> Result:
         versions=summary["versions"],
         wall=summary["wall"],
         commit=summary.get("commit", "unknown"),  # of the code that trained it, which may be older than this
+        diverged=run.diverged,
     )
 
 

@@ -10,13 +10,13 @@ import os
 import re
 import shutil
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fadas.build import ConfigError
-from fadas.ledger import TAUS, tau_statistics
+from fadas.ledger import TAUS
 from fadas.toml import dumps
 
 Line = dict[str, Any]
@@ -45,6 +45,11 @@ class Run:
     @property
     def label(self) -> str:
         return self.summary["algorithm"]
+
+    @property
+    def diverged(self) -> str | None:
+        """Why it ended early, where it did."""
+        return self.summary.get("diverged")
 
     @property
     def clock(self) -> str:
@@ -193,6 +198,7 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
         _need(summary, name, int)
     for name in TAUS:
         _need(summary, name, int | float)
+    diverged = _need({"diverged": None, **summary}, "diverged", str | None)
     for name in ("target", "time_to_target"):
         _need({name: None, **summary}, name, int | float | None)
     _need({"task": {}, **config}, "task", dict)
@@ -210,7 +216,7 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
                 _need(job, name, int)
             for name in ("start", "end"):
                 _need(job, name, int | float)
-    if not records or records[-1]["step"] != summary["step"]:
+    if not (records or diverged) or (records[-1]["step"] if records else 0) != summary["step"]:
         raise ValueError("metrics.jsonl does not end where summary.json says")
     if counts is not None:
         labels = {
@@ -254,28 +260,6 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
         for group in by_settings.values():
             named[label if len(by_settings) == 1 else f"{label} ({group[0].folder.name})"] = group
     return named
-
-
-def summarise(records: Iterable[Line], target: float | None = None) -> Line:
-    """What a run amounts to, from its records alone."""
-    lines = list(records)
-    evaluated = [line for line in lines if line["metrics"]]
-    last = lines[-1]
-    summary: Line = {
-        **{key: last[key] for key in ("step", "updates", "time", "dropped", "expired", "refused")},
-        **({"privacy": last["privacy"]} if last.get("privacy") else {}),
-        **tau_statistics(max(job["tau"] for job in line["jobs"]) for line in lines),
-        "metrics": last["metrics"],
-    }
-    accuracies = [line["metrics"]["accuracy"] for line in evaluated if "accuracy" in line["metrics"]][-5:]
-    if accuracies:  # the paper's convention: mean and standard deviation over the last five
-        mean = sum(accuracies) / len(accuracies)
-        spread = math.sqrt(sum((a - mean) ** 2 for a in accuracies) / len(accuracies))
-        summary |= {"accuracy": mean, "accuracy_std": spread}
-    if target is not None:
-        reached = (line["time"] for line in evaluated if line["metrics"].get("accuracy", 0.0) >= target)
-        summary |= {"target": target, "time_to_target": next(reached, None)}
-    return summary
 
 
 def to_json(value: Any) -> str:

@@ -17,6 +17,7 @@ from fadas import checkpoint, runs
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
 from fadas.memory import pack, unpack
+from fadas.summary import summarise
 from fadas.tables import flatten
 from fadas.toml import dumps
 
@@ -140,7 +141,7 @@ class Journal:
             "algorithm": self.name,
             "seed": self.seed,
             "place": 0,
-            **runs.summarise(self._lines),
+            **summarise(self._lines),
             "wall": self.federation.now(),
             "versions": {"fadas": fadas.__version__, "torch": torch.__version__},
         }

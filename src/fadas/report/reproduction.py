@@ -256,7 +256,9 @@ def _entry(measured: dict[str, list[Measured]], row: str, column: int) -> str:
 
 
 def _percent(result: Result) -> str:
-    return f"{100 * result.accuracy:.1f} ± {100 * result.accuracy_std:.1f}"
+    if result.accuracy is None:
+        return "diverged"
+    return f"{100 * result.accuracy:.1f} ± {100 * (result.accuracy_std or 0.0):.1f}"
 
 
 def _delays(results: Path) -> str:
