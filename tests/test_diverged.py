@@ -30,6 +30,7 @@ def test_its_folder_says_so_and_keeps_what_is_known(out):
     assert len(run.records) == run.summary["step"] > 0
     assert not {"accuracy", "accuracy_std", "time_to_target"} & run.summary.keys()
     assert sorted(path.name for path in run.folder.iterdir()) == [
+        ".lock",
         "config.toml",
         "metrics.jsonl",
         "partition.json",

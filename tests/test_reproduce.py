@@ -360,7 +360,7 @@ def test_rounds_are_those_of_the_cell(small):
 
 
 def test_a_cell_that_another_process_is_at_is_left_to_it(small):
-    lock = small / "runs/cifar10-large-dir0.1/fadas-1.lock"
+    lock = small / "runs/cifar10-large-dir0.1/fadas-1/.lock"
     lock.parent.mkdir(parents=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

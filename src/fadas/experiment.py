@@ -118,7 +118,10 @@ def execute(
     origin = provenance(config)
     make_sink = _tensorboard() if config.run.tensorboard else None
     kept = _resume(simulation, folder, say) if resume else None
+    lost = kept is None and not overwrite and (folder / "metrics.jsonl").exists()
     writer = runs.Writer(folder, config.tables, overwrite or (resume and kept is None), kept)
+    if lost:
+        say(f"{folder}: interrupted before, without a checkpoint that can be used; begun anew")
     lines = [] if kept is None else runs.read_lines(folder / "metrics.jsonl")
     sink = make_sink(folder) if make_sink else None
     if counts := label_counts(simulation.task):
@@ -200,8 +203,6 @@ def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) ->
             return kept
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
             say(f"{path} cannot be used: {error}")
-    if folder.exists():
-        say(f"{folder}: no checkpoint to continue from; begun anew")
     return None
 
 

@@ -1,14 +1,12 @@
 """The paper's cells: run what is missing and keep of each what the report needs, as a small JSON."""
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas import runs
+from fadas import lock, runs
 from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
@@ -79,14 +77,11 @@ def run(
     tasks: dict[str, Task] = {}
     for cell, config in configs.items():
         folder = places.work / cell.experiment / cell.name
-        folder.parent.mkdir(parents=True, exist_ok=True)
         path = cell.path(places.results)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.with_name(f"{folder.name}.lock")) as alone:
-            if not alone:
-                say(f"{cell.experiment} {cell.name}: another process is at it")
-                continue
+        try:
             if not runs.check(folder, config.tables, resume=True):
+                lock.take(folder)  # now: to set up a run may take minutes
                 key = f"{cell.seed} {config.tables['task']}"
                 if key not in tasks:  # all methods of an experiment and seed share the data
                     tasks = {key: make_task(config)}
@@ -98,19 +93,14 @@ def run(
             partial = path.with_suffix(".tmp")
             partial.write_text(_json(asdict(result)), encoding="utf-8")
             partial.replace(path)  # a result is there whole or not at all
+        except ConfigError as error:
+            if error.matter != "busy":
+                raise
+            say(f"{cell.experiment} {cell.name}: another process is at it")
+            continue
+        finally:
+            lock.release(folder)
         yield cell, result
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[bool]:
-    """Is no other process at this cell? Two would write into the same folder."""
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
 
 
 def _result(cell: Cell, run: runs.Run) -> Result:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fadas import lock
 from fadas.build import ConfigError
 from fadas.ledger import TAUS
 from fadas.toml import dumps
@@ -65,28 +66,38 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     """Is this very run finished already? A folder that must not be written to is an error."""
     if not folder.exists():
         return False
-    if not _is_run(folder):
+    if not folder.is_dir() or not _may_hold_run({path.name for path in folder.iterdir()}):
         raise ConfigError(f"{folder} exists and is not a run of fadas", "foreign")
-    if overwrite:
-        return False
-    try:
-        held = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    except ValueError:
-        held = {}
-    if not same(held, tables):
-        raise ConfigError(f"{folder} holds a run with other settings", "settings")
-    if (folder / "summary.json").exists():
-        return True
-    if any(folder.glob("checkpoint-*.ckpt")) and not resume:
+    settings = folder / "config.toml"
+    if settings.exists() and not overwrite:
+        try:
+            held = tomllib.loads(settings.read_text(encoding="utf-8"))
+        except ValueError:
+            held = {}
+        if not same(held, tables):
+            raise ConfigError(f"{folder} holds a run with other settings", "settings")
+        if (folder / "summary.json").exists():
+            return True
+    lock.check_free(folder)
+    if any(folder.glob("checkpoint-*.ckpt")) and not (overwrite or resume):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
 
-def _is_run(folder: Path) -> bool:
-    """Does the folder hold a run and nothing else? Only then may it be emptied."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    known = all(name in FILES or name.startswith("events.out.tfevents") or _PASSING.fullmatch(name) for name in names)
-    return known and "config.toml" in names
+def _may_hold_run(names: set[str]) -> bool:
+    """Does a folder with these files hold a run, or nothing yet? What else lies beside a run is left alone."""
+    return "config.toml" in names or all(map(_is_ours, names - {lock.NAME}))
+
+
+def _is_ours(name: str) -> bool:
+    return name in FILES or name.startswith("events.out.tfevents") or bool(_PASSING.fullmatch(name))
+
+
+def _empty(folder: Path) -> None:
+    """Remove a run's files, and nothing else."""
+    for path in folder.iterdir():
+        if _is_ours(path.name):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -106,6 +117,8 @@ def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:
 class Writer:
     """Writes one run's folder, in place of an unfinished run or, with `overwrite`, of any. Lines are flushed.
 
+    Until it is closed, no other process may write there.
+
     With `kept` (bytes of metrics.jsonl, as `mark` gave them) it goes on with an unfinished run after these lines.
     """
 
@@ -113,12 +126,13 @@ class Writer:
         self, folder: Path, tables: Mapping[str, Any], overwrite: bool = False, kept: int | None = None
     ) -> None:
         self.folder = folder
+        if not check(folder, tables, overwrite, kept is not None):  # else nothing of ours belongs there, nor a lock
+            lock.take(folder)
         if check(folder, tables, overwrite, kept is not None):
+            lock.release(folder)
             raise ConfigError(f"{folder} has been written meanwhile, by another process")
         if kept is None:
-            if folder.exists():
-                shutil.rmtree(folder)
-            folder.mkdir(parents=True)
+            _empty(folder)
             (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
         self._metrics = (folder / "metrics.jsonl").open("r+b" if kept else "wb")
         self._digest = hashlib.sha256(self._metrics.read(kept) if kept else b"")
@@ -152,12 +166,14 @@ class Writer:
         os.replace(draft, self.folder / name)
 
     def finish(self, summary: Line) -> None:
-        self.close()
+        self._metrics.close()
         self.write_json("summary.json", summary)
         for path in self.folder.glob("checkpoint-*"):
             path.unlink()
+        self.close()
 
     def close(self) -> None:
+        lock.release(self.folder)
         self._metrics.close()
 
 

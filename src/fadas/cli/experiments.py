@@ -82,6 +82,7 @@ def _select(tables: dict[str, Any], only: str | None) -> list[str]:
 @hints(
     foreign="use --out DIR",
     settings="use --out DIR, or --overwrite",
+    busy="wait for it, or use --out DIR",
     unfinished="continue it with --resume, or begin anew with --overwrite",
     full="free some space, then --resume",
     interrupted="the same command with --resume continues",
@@ -200,6 +201,7 @@ def plan(
 @hints(
     foreign="use --out DIR",
     settings="use --out DIR, or delete it",
+    busy="wait for it, or use --out DIR",
     damaged="delete it to run it anew",
     full="free some space, then the same command goes on",
     interrupted="the same command goes on",

@@ -61,6 +61,8 @@ class Journal:
         try:
             self._writer = runs.Writer(self.folder, self._tables, overwrite=kept is None, kept=kept)
         except ConfigError as error:  # its advice is for the command line
+            if error.matter == "busy":
+                raise ConfigError(f"{error}: choose another folder, or end that one") from None
             raise self._refusal("something other than a run") from error
         if kept is None:
             return False
@@ -126,6 +128,11 @@ class Journal:
             "metrics": self._writer.mark(),
         }
         checkpoint.write(self.folder, federation.updates, tensors, values)
+
+    def close(self) -> None:
+        """Let another process go on here."""
+        if self._writer:
+            self._writer.close()
 
     def append(self, line: dict[str, Any]) -> None:
         assert self._writer
