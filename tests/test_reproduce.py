@@ -17,8 +17,7 @@ from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target
-from fadas.reproduce import Places, chosen, make_config, run
-from fadas.runs import same
+from fadas.reproduce import Places, chosen, done, make_config, run
 
 ROOT = Path(__file__).parents[1]
 TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
@@ -352,6 +351,17 @@ def test_how_to_compute_is_the_users_choice(small):
         shutil.rmtree(small / "runs")
 
 
+def test_a_cell_in_one_precision_is_not_continued_in_another(small):
+    words = ["large-cifar10", "--only", "fadas", "--rounds", 2, "--executor", "inline"]
+    assert reproduce(small, *words, "--set", "executor.precision=bf16").exit_code == 0
+    assert "0 cells run" in reproduce(small, *words).output, (
+        "its result is the cell's, and the page says how it was made"
+    )
+    shutil.rmtree(small / "results")
+    message = str(reproduce(small, *words).exception)
+    assert message.endswith("holds a run with other settings (bf16, not fp32); delete it to run the cell anew")
+
+
 def test_rounds_are_those_of_the_cell(small):
     assert reproduce(small, "ablation-buffer-rounds", "--rounds", 4, "--only", "fadas").exit_code == 0
     assert [len(read(path).curve) for path in small.glob("results/*/*.json")] == [4, 4, 4]
@@ -414,9 +424,10 @@ def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
 def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files():
     cells = {cell for artefact in artefacts().values() for cell in artefact.all_cells()}
     assert len({cell.path(ROOT) for cell in cells}) == len(cells)
-    for path in ROOT.glob("results/*/*.json"):
-        result = read(path)
-        assert same(result.config, make_config(result.cell, ROOT / "experiments").tables), path
+    places = Places(ROOT / "experiments", ROOT / "results", ROOT / "nowhere")
+    kept = [read(path).cell for path in ROOT.glob("results/*/*.json")]
+    assert kept
+    assert all(done(cell, places) for cell in kept), "made in bf16, which the files do not ask for"
 
 
 @pytest.mark.parametrize(

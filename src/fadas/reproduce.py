@@ -10,6 +10,7 @@ from fadas import lock, runs
 from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
+from fadas.identity import same
 from fadas.ledger import TAUS
 from fadas.report.artefacts import Artefact, Cell, Result
 from fadas.report.artefacts import load as load_result
@@ -41,11 +42,16 @@ def chosen(
 
 
 def done(cell: Cell, places: Places) -> bool:
-    """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not."""
+    """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not.
+
+    But for how it was computed: that is the user's choice, and the page names the precision.
+    """
     result = load_result(cell, places.results)
-    if result and not runs.same(result.config, make_config(cell, places.experiments).tables):
-        path = cell.path(places.results)
-        raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
+    if result:
+        now = {**make_config(cell, places.experiments).tables, "executor": result.config.get("executor", {})}
+        if not same(result.config, now):
+            path = cell.path(places.results)
+            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
     return result is not None
 
 

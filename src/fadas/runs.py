@@ -17,6 +17,7 @@ from typing import Any
 
 from fadas import lock
 from fadas.build import ConfigError
+from fadas.identity import identity, precision, same
 from fadas.ledger import TAUS
 from fadas.toml import dumps
 
@@ -75,7 +76,9 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         except ValueError:
             held = {}
         if not same(held, tables):
-            raise ConfigError(f"{folder} holds a run with other settings", "settings")
+            numbers = [precision(held), precision(tables)]
+            which = f" ({numbers[0]}, not {numbers[1]})" if numbers[0] != numbers[1] else ""
+            raise ConfigError(f"{folder} holds a run with other settings{which}", "settings")
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)
@@ -98,20 +101,6 @@ def _empty(folder: Path) -> None:
     for path in folder.iterdir():
         if _is_ours(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Do these settings give the same results?"""
-    return _results_of(one) == _results_of(other)
-
-
-def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """What the results depend on: not on the executor, nor on who else is told of them."""
-    passing = {"tensorboard", "checkpoint_every"}
-    if tables.get("task", {}).get("name") == "flower":
-        passing.add("steps")  # a deployment that was interrupted may go on for longer than was meant at first
-    run = {key: value for key, value in tables.get("run", {}).items() if key not in passing}
-    return {**{key: value for key, value in tables.items() if key != "executor"}, "run": run}
 
 
 class Writer:
@@ -268,7 +257,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs that differ in their seed only, under the algorithm's name; where one name has several settings, apart."""
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        settings = _results_of(run.config)
+        settings = identity(run.config)
         settings["run"].pop("seeds", None)
         groups.setdefault(run.label, {}).setdefault(to_json(settings), []).append(run)
     named: dict[str, list[Run]] = {}

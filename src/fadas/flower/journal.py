@@ -16,6 +16,7 @@ import fadas
 from fadas import checkpoint, runs
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
+from fadas.identity import same
 from fadas.memory import pack, unpack
 from fadas.summary import summarise
 from fadas.tables import flatten
@@ -81,7 +82,7 @@ class Journal:
             held = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             return [f"config.toml cannot be read: {error}"]
-        if runs.same(held, self._tables):
+        if same(held, self._tables):
             return []
         there, here = flatten(held), flatten(self._tables)
         return [
