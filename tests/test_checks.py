@@ -7,7 +7,7 @@ import torch
 
 from conftest import make_task
 from fadas.algorithms import FADAS, FedAvg, FedBuff
-from fadas.build import ConfigError
+from fadas.build import Diverged
 from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
@@ -237,8 +237,33 @@ def test_faults_end_and_begin():
 def test_all_clients_failing_is_an_error_not_a_hang():
     with pytest.raises(ValueError, match="no update arrived"):
         simulation_of(make_task(), faults=(Fault("fail"),))
-    with pytest.raises(ConfigError, match=r"none of the last 180 updates was accepted \(not finite: 181\)"):
+    with pytest.raises(Diverged, match=r"none of the last 181 updates was accepted \(not finite: 181\)"):
         list(simulation_of(make_task(), faults=(Fault("nan"),)))
+
+
+def test_a_model_that_is_not_finite_ends_the_run_at_that_step():
+    """Updates in flight may still be sound, but no sum with them will be."""
+    simulation, steps = simulation_of(make_task(), FedBuff(eta=1e10), faults=(Fault("noise", (0,), scale=1e30),)), []
+    with pytest.raises(Diverged) as error:
+        steps += (record.step for record in simulation)
+    assert steps == list(range(1, len(steps) + 1))
+    assert str(error.value) == f"step {len(steps) + 1} gave a model that is not finite"
+    assert not simulation.server.refused
+
+
+def test_a_run_whose_time_is_over_before_patience_is_has_diverged_too():
+    """Else the accuracy from before would pass for its result."""
+    task, algorithm = make_task(), FADAS()
+    for start, message in (
+        (20.0, r"none of the last \d\d updates .* when its time was over"),
+        (0.0, "and the time limit"),
+    ):
+        delays = Delays(Large(), faults=(Fault("nan", start=start),))
+        p = plan(algorithm.schedule(4, 3), len(task.clients), delays, time=50.0, seed=2)
+        records = []
+        with pytest.raises(Diverged, match=message):
+            records += simulate(p, task, algorithm, LOCAL, executor="inline")
+        assert bool(records) is (start > 0)
 
 
 def test_fewer_live_clients_than_slots():

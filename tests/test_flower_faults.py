@@ -1,5 +1,6 @@
 """The strategy against a grid whose nodes fail, vanish, come late, stay silent or repeat themselves on cue."""
 
+import fcntl
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -489,6 +490,18 @@ def test_an_interrupted_run_that_cannot_go_on_is_left_as_it_is(play, tmp_path, d
     with pytest.raises(ConfigError, match=r"holds an interrupted run.*: choose another folder, or move it away"):
         play({ONE: Node()})
     assert content_of(tmp_path / "fadas-0") == before
+
+
+def test_a_folder_in_which_another_process_runs_is_left_to_it(play, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))})
+    before = content_of(tmp_path / "fadas-0")
+    with (tmp_path / "fadas-0" / ".lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="fadas-0 is in use by another process: choose another folder"):
+            play({ONE: Node()})
+    assert content_of(tmp_path / "fadas-0") == before
+    play({ONE: Node()})
 
 
 def test_a_folder_with_files_of_others_is_left_as_it_is(play, tmp_path):

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from fadas.build import ConfigError
 from fadas.live import Follower, view, watch
-from fadas.runs import Writer, summarise
+from fadas.runs import Writer
+from fadas.summary import summarise
 from test_runs import line
 
 TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
@@ -95,6 +96,17 @@ def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys)
     out = capsys.readouterr().out
     assert "75.0%" in out
     assert "finished" in out
+
+
+def test_a_run_that_diverged_is_shown_as_that(tmp_path):
+    for name, lines in (("one-0", [line(1, 0.25)]), ("none-0", [])):
+        writer = Writer(tmp_path / name, TABLES)
+        for one in lines:
+            writer.append(one)
+        writer.finish(summarise(lines, diverged="not finite"))
+        follower = Follower(tmp_path / name)
+        assert "diverged" in shown(follower)
+        assert follower.progress < 1
 
 
 def test_what_cannot_be_shown_is_said(tmp_path):

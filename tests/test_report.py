@@ -8,17 +8,18 @@ import pytest
 from fadas.report.compare import cells, compare, header
 from fadas.report.figures import figures, on_common_axis
 from fadas.report.html import page
-from fadas.runs import Run, summarise
+from fadas.runs import Run
+from fadas.summary import summarise
 from test_runs import line
 
 
-def run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,), **config):
+def run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,), diverged=None, **config):
     """points: (time, updates, accuracy or None)."""
     records = []
     for k, (time, updates, accuracy) in enumerate(points):
         record = {**line(k + 1, accuracy, taus), "time": time, "updates": updates, "eta": etas[k % len(etas)]}
         records.append(record)
-    summary = {"experiment": "<b>x</b>", "algorithm": label, "seed": seed, **summarise(records, target)}
+    summary = {"experiment": "<b>x</b>", "algorithm": label, "seed": seed, **summarise(records, target, diverged)}
     return Run(Path(f"{label}-{seed}"), {"task": {"clients": 3}, **config}, records, summary)
 
 
@@ -54,6 +55,25 @@ def test_seeds_are_averaged():
     assert compare([SLOW, never]).rows[0].time_to_target is None
     assert cells(compare([SLOW, never]))[0][3] == "1 of 2"
     assert cells(compare([never]))[0][3] == "never"
+
+
+def test_runs_that_diverged_are_named_and_never_numbers():
+    lost = [(5, 2, 0.99), (6, 4, 0.99)]
+    wild, half = run("wild", lost, diverged="not finite"), run("fast", lost, seed=1, diverged="not <finite>")
+    table = compare([FAST, half, SLOW, wild])
+    assert (table.time, table.updates, table.target) == (30, 10, 0.6), "they do not cut the others short"
+    text = cells(table)
+    assert text[0] == ["fast, seeds: 2", "diverged, 1 of 2", "diverged, 1 of 2", "-", "-", "-", "-"]
+    assert text[1][2] == "65.0%"
+    assert text[2][:4] == ["wild, seeds: 1", "diverged", "diverged", "-"]
+    html = page([FAST, half, SLOW, wild])
+    assert "fast-1 diverged after step 2: not &lt;finite&gt;" in html
+    assert "99.0%" not in html
+    assert list(drawn(FAST, wild)) == list(drawn(FAST))
+    nothing = run("wild", [], diverged="at once")
+    assert "wild-0 diverged after step 0: at once" in page([nothing])
+    assert cells(compare([nothing]))[0][1] == "diverged"
+    assert not list(figures([nothing]))
 
 
 def test_page_is_self_contained_and_has_every_figure():

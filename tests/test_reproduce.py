@@ -17,8 +17,7 @@ from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target
-from fadas.reproduce import Places, make_config, missing, run
-from fadas.runs import same
+from fadas.reproduce import Places, chosen, done, make_config, run
 
 ROOT = Path(__file__).parents[1]
 TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
@@ -78,7 +77,7 @@ def test_list_names_every_artefact_in_a_narrow_terminal(small, monkeypatch):
 
 def test_an_interrupted_cell_goes_on(small):
     places = Places(small / "experiments", small / "results", small / "runs")
-    cells = missing([TABLE], places, ["fedbuff"], None, None)[:1]
+    cells = chosen([TABLE], ["fedbuff"], None, None)[:1]
 
     def interrupt(record):
         if record.step == 7:
@@ -324,12 +323,43 @@ def test_a_result_of_other_settings_is_not_taken_for_the_cells(small):
     assert "fadas-1.json has other settings than cifar10-large-dir0.1.toml gives now; delete it" in message
 
 
+def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small):
+    path = small / "experiments/cifar10-large-dir0.1.toml"
+    path.write_text(path.read_text() + '[faults.all]\nkind = "nan"\nstart = 3.0\n')
+    for ran in (2, 0):
+        shown = reproduce(small, "large-cifar10", "--only", "fadas")
+        assert f"large-cifar10: {ran} cells run, 0 left" in shown.output
+        assert str(shown.exception).startswith("1 of 2 runs diverged: cifar10-large-dir0.1 fadas-1; the report says so")
+    kept = read(small / "results/cifar10-large-dir0.1/fadas-1.json")
+    assert (kept.accuracy, kept.time_to_target) == (None, None)
+    assert kept.diverged.startswith("none of the last")
+    assert kept.curve
+    (wild, sound) = (accuracy(TABLE, FADAS, column, small / "results") for column in (0, 1))
+    assert (wild.text, wild.verdict) == ("diverged", "worse")
+    assert sound.text[0].isdigit()
+    three = artefacts()["large-cifar10-seeds"]
+    row = next(row for row in three.rows if row.method == "fadas")
+    assert accuracy(three, row, 0, small / "results").text == "diverged (1 of 3 seeds)"
+    assert any("diverged ▼" in row for block in blocks(small / "results") for row in block.rows if row[0] == "FADAS")
+
+
 def test_how_to_compute_is_the_users_choice(small):
     """The experiment files name options of one executor: another one does not stumble over them."""
     for name in ("inline", "batched"):
         assert reproduce(small, "large-cifar10", "--only", "fadas", "--executor", name, "--rounds", 2).exit_code == 0
         shutil.rmtree(small / "results")
         shutil.rmtree(small / "runs")
+
+
+def test_a_cell_in_one_precision_is_not_continued_in_another(small):
+    words = ["large-cifar10", "--only", "fadas", "--rounds", 2, "--executor", "inline"]
+    assert reproduce(small, *words, "--set", "executor.precision=bf16").exit_code == 0
+    assert "0 cells run" in reproduce(small, *words).output, (
+        "its result is the cell's, and the page says how it was made"
+    )
+    shutil.rmtree(small / "results")
+    message = str(reproduce(small, *words).exception)
+    assert message.endswith("holds a run with other settings (bf16, not fp32); delete it to run the cell anew")
 
 
 def test_rounds_are_those_of_the_cell(small):
@@ -340,7 +370,7 @@ def test_rounds_are_those_of_the_cell(small):
 
 
 def test_a_cell_that_another_process_is_at_is_left_to_it(small):
-    lock = small / "runs/cifar10-large-dir0.1/fadas-1.lock"
+    lock = small / "runs/cifar10-large-dir0.1/fadas-1/.lock"
     lock.parent.mkdir(parents=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -394,9 +424,10 @@ def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
 def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files():
     cells = {cell for artefact in artefacts().values() for cell in artefact.all_cells()}
     assert len({cell.path(ROOT) for cell in cells}) == len(cells)
-    for path in ROOT.glob("results/*/*.json"):
-        result = read(path)
-        assert same(result.config, make_config(result.cell, ROOT / "experiments").tables), path
+    places = Places(ROOT / "experiments", ROOT / "results", ROOT / "nowhere")
+    kept = [read(path).cell for path in ROOT.glob("results/*/*.json")]
+    assert kept
+    assert all(done(cell, places) for cell in kept), "made in bf16, which the files do not ask for"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from fadas.build import ConfigError
-from fadas.runs import Writer, check, find, read, summarise, to_json, unfinished
+from fadas.runs import Writer, check, find, read, to_json, unfinished
+from fadas.summary import summarise
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
 
@@ -61,15 +62,26 @@ def test_check(tmp_path):
     with pytest.raises(ConfigError, match="other settings"):
         check(folder, {**TABLES, "local": {"lr": 0.1}})
     (folder / "thesis.txt").write_text("mine")
+    (folder / "model.safetensors").write_text("old")
+    assert check(folder, TABLES) is True
+    Writer(folder, TABLES, overwrite=True).close()
+    assert (folder / "thesis.txt").exists()
+    assert not (folder / "model.safetensors").exists()
+    (folder / "config.toml").unlink()
     with pytest.raises(ConfigError, match="not a run"):
         Writer(folder, TABLES, overwrite=True)
-    assert (folder / "thesis.txt").exists()
     foreign = tmp_path / "photos"
     foreign.mkdir()
     (foreign / "cat.jpg").write_text("")
     for overwrite in (False, True):
         with pytest.raises(ConfigError, match="not a run"):
             check(foreign, TABLES, overwrite)
+        with pytest.raises(ConfigError, match="not a run"):
+            Writer(foreign, TABLES, overwrite)
+    assert [path.name for path in foreign.iterdir()] == ["cat.jpg"], "not even a lock"
+    (tmp_path / "empty").mkdir()
+    assert check(tmp_path / "empty", TABLES) is False, "its run was killed before it could write anything"
+    Writer(tmp_path / "empty", TABLES).close()
 
 
 def test_summary():

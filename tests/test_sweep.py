@@ -13,7 +13,8 @@ from fadas.sweep import Point, grid, points, rank, with_point
 
 
 def result(label, lr, seed, accuracy):
-    return Point(label, seed, {"local.lr": lr}, Path(), {}), {"accuracy": accuracy}
+    summary = {"diverged": "why"} if accuracy is None else {"accuracy": accuracy}
+    return Point(label, seed, {"local.lr": lr}, Path(), {}), summary
 
 
 def test_rank_by_the_mean_over_seeds():
@@ -22,16 +23,24 @@ def test_rank_by_the_mean_over_seeds():
         result("a", 0.2, 1, 0.7),
         result("a", 0.1, 2, 0.1),
         result("a", 0.2, 2, 0.7),
+        result("a", 0.3, 1, 0.99),
+        result("a", 0.3, 2, None),
         result("b", 0.1, 1, None),
     ]
     ranked = rank(results)
     assert [(r.label, r.point["local.lr"], r.best) for r in ranked] == [
         ("a", 0.2, True),
         ("a", 0.1, False),
-        ("b", 0.1, True),
+        ("a", 0.3, False),
+        ("b", 0.1, False),
     ]
     assert ranked[1].score == pytest.approx(0.5)
-    assert ranked[2].score == 0.0, "a run that diverged scores nothing"
+    assert [(r.score, r.diverged) for r in ranked[2:]] == [(None, 1), (None, 1)], "a seed that diverged has no score"
+
+
+def test_points_without_an_accuracy_are_not_ranked():
+    (point,) = rank([(Point("a", 1, {"local.lr": 0.1}, Path(), {}), {"metrics": {"loss": 1.0}})])
+    assert (point.score, point.diverged, point.best) == (None, 0, False)
 
 
 def test_grid():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         FedBuff,
         FedYogi,
     )
+    from fadas.build import Diverged
     from fadas.client import LocalSGD
     from fadas.delays import Delays, Large, Mild
     from fadas.ledger import Job, Ledger, Schedule, Step
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # Where each public name lives. They are imported on first use, so that `fadas --help` does not wait for torch.
 _HOME = {
     "algorithms": "Algorithm FADAS FADAS_DA FedBuff FedAsync CA2FL FedAvg FedAdam FedAMS FedYogi FedAdagrad",
+    "build": "Diverged",
     "client": "LocalSGD",
     "delays": "Delays Large Mild",
     "ledger": "Job Ledger Schedule Step",

@@ -44,6 +44,12 @@ class Interrupted(Exception):
     matter = "interrupted"
 
 
+class Diverged(ArithmeticError):
+    """Training has come to an end before its time: the model, or what the clients make of it, is of no use any more."""
+
+    matter = "diverged"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     names = sorted(known)
     prefix = name.rpartition(".")[0]

@@ -32,7 +32,7 @@ class Checks:
                 return update, "wrong shape"
             if given.dtype != expected.dtype:
                 return update, "wrong dtype"
-            if not _finite(given):
+            if not finite(given):
                 return update, "not finite"
         if not update.examples > 0:
             return update, "no examples"
@@ -45,6 +45,6 @@ class Checks:
         return update, None
 
 
-def _finite(tensor: Tensor) -> bool:
+def finite(tensor: Tensor) -> bool:
     """One pass: a sum keeps whatever is not finite. Finite numbers whose sum overflows are no sane update either."""
     return math.isfinite(float(tensor.sum())) if tensor.numel() else True

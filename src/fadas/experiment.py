@@ -1,9 +1,6 @@
 """From a run's settings to its folder: plan, simulate, write."""
 
-import os
-import platform
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,17 +11,18 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-import fadas
 from fadas import checkpoint, runs
-from fadas.build import FULL, ConfigError, Interrupted
+from fadas.build import FULL, ConfigError, Diverged, Interrupted
 from fadas.client import train
 from fadas.config import RunConfig
 from fadas.executors.precision import threads
 from fadas.ledger import Job, Step
 from fadas.model import FlatModule, ServerState
 from fadas.planner import Plan, plan
+from fadas.provenance import provenance
 from fadas.simulator import Record, Simulation, simulate
 from fadas.snapshot import restore, take
+from fadas.summary import summarise
 from fadas.task import Task
 from fadas.tasks import TASKS
 
@@ -112,11 +110,17 @@ def execute(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run the simulation, write its folder, return its summary. With `resume`, go on from the last good checkpoint."""
-    commit = _commit()  # now: the tree may change while this trains
+    """Run the simulation, write its folder, return its summary. With `resume`, go on from the last good checkpoint.
+
+    A run that diverges is finished too: its summary says so, and there is no model.
+    """
+    origin = provenance(config)
     make_sink = _tensorboard() if config.run.tensorboard else None
     kept = _resume(simulation, folder, say) if resume else None
+    lost = kept is None and not overwrite and (folder / "metrics.jsonl").exists()
     writer = runs.Writer(folder, config.tables, overwrite or (resume and kept is None), kept)
+    if lost:
+        say(f"{folder}: interrupted before, without a checkpoint that can be used; begun anew")
     lines = [] if kept is None else runs.read_lines(folder / "metrics.jsonl")
     sink = make_sink(folder) if make_sink else None
     if counts := label_counts(simulation.task):
@@ -130,41 +134,39 @@ def execute(
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
     count = config.threads or (1 if small else torch.get_num_threads())
     every = config.run.checkpoint_every
-    behind, due = checkpoint.Behind(), False
+    behind, due, diverged = checkpoint.Behind(), False, None
     try:
         with threads(count), _interruptible(simulation):
-            for record in simulation:
-                lines.append(record.as_dict())
-                writer.append(lines[-1])
-                if sink:
-                    sink(record)
-                on_record(record)
-                due = due or bool(every and record.step % every == 0)
-                if due and not simulation.complete and behind.ready():
-                    save()
-                    due = False
-            if not simulation.complete:
-                step = save()
-                behind.wait()
-                raise Interrupted(f"interrupted after step {step}, kept in {folder}")
-            if lines[-1]["metrics"] is None:  # it became the last step after its record
-                lines[-1]["metrics"] = simulation.metrics
-                writer.amend(lines[-1])
-            _save_model(simulation, folder)
+            try:
+                for record in simulation:
+                    lines.append(record.as_dict())
+                    writer.append(lines[-1])
+                    if sink:
+                        sink(record)
+                    on_record(record)
+                    due = due or bool(every and record.step % every == 0)
+                    if due and not simulation.complete and behind.ready():
+                        save()
+                        due = False
+            except Diverged as error:
+                diverged = str(error)
+            else:
+                if not simulation.complete:
+                    step = save()
+                    behind.wait()
+                    raise Interrupted(f"interrupted after step {step}, kept in {folder}")
+                if lines[-1]["metrics"] is None:  # it became the last step after its record
+                    lines[-1]["metrics"] = simulation.metrics
+                    writer.amend(lines[-1])
+                _save_model(simulation, folder)
             summary = {
                 "experiment": config.experiment,
                 "algorithm": config.label,
                 "seed": config.seed,
                 "place": config.place,
-                **runs.summarise(lines, config.run.target),
+                **summarise(lines, config.run.target, diverged),
                 "wall": simulation.progress.wall,
-                "device": _device(config),
-                "versions": {
-                    "fadas": fadas.__version__,
-                    "torch": torch.__version__,
-                    "python": platform.python_version(),
-                },
-                "commit": commit,
+                **origin,
             }
             behind.wait()
             writer.finish(summary)
@@ -197,8 +199,6 @@ def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) ->
             return kept
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
             say(f"{path} cannot be used: {error}")
-    if folder.exists():
-        say(f"{folder}: no checkpoint to continue from; begun anew")
     return None
 
 
@@ -221,29 +221,6 @@ def _interruptible(simulation: Simulation) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _device(config: RunConfig) -> str:
-    """What the clients were trained on."""
-    executor = config.tables["executor"]
-    if executor["name"] == "ray":
-        return f"Ray, {executor['device']}"
-    name = config.device
-    return torch.cuda.get_device_name(name) if torch.device(name).type == "cuda" else f"{platform.machine()} {name}"
-
-
-def _commit() -> str:
-    """The commit this code is of: $FADAS_COMMIT, for copies of the tree, or what git says."""
-    if told := os.environ.get("FADAS_COMMIT"):
-        return told
-    tree = Path(__file__).parents[2]
-    if not (tree / ".git").exists():
-        return "unknown"  # an installed copy, maybe within a repository of something else
-    ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def _save_model(simulation: Simulation, folder: Path) -> None:

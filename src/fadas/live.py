@@ -48,8 +48,13 @@ class Follower:
         self.clients: dict[int, Heard] = {}
 
     @property
-    def finished(self) -> bool:
-        return (self.folder / "summary.json").exists()
+    def outcome(self) -> str:
+        """How it ended: finished or diverged; empty while it has not."""
+        try:
+            summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ""
+        return "diverged" if summary.get("diverged") else "finished"
 
     def read(self) -> None:
         """Take the whole lines that are new; all of them where the run was begun anew, or has lost some by a resume."""
@@ -80,7 +85,7 @@ class Follower:
         limits = self.config.get("run", {})
         keys = {"steps": "step", "updates": "updates", "time": "time"}
         shares = [self.last[key] / limits[limit] for limit, key in keys.items() if limits.get(limit) and self.last]
-        return 1.0 if self.finished else min(1.0, max(shares, default=0.0))
+        return 1.0 if self.outcome == "finished" else min(1.0, max(shares, default=0.0))
 
     @property
     def speed(self) -> float:
@@ -90,8 +95,9 @@ class Follower:
 
     def row(self) -> list[RenderableType]:
         if not self.last:
-            return [escape(self.name), ProgressBar(1.0, 0.0, 20), "waiting for the first step", *[""] * 5]
-        last = self.last
+            state = self.outcome or "waiting for the first step"
+            return [escape(self.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
+        last, outcome = self.last, self.outcome
         lost = Counter({"dropped": last["dropped"], "expired": last["expired"], **last["refused"]})
         left = (
             (1 - self.progress) / self.progress * last["updates"] / self.speed if self.progress and self.speed else None
@@ -100,11 +106,11 @@ class Follower:
             escape(self.name),
             ProgressBar(1.0, self.progress, 20),
             f"{last['step']:,}",
-            f"{last['updates']:,}" + (f" ({self.speed:,.1f}/s)" if self.speed and not self.finished else ""),
+            f"{last['updates']:,}" + (f" ({self.speed:,.1f}/s)" if self.speed and not outcome else ""),
             "" if self.accuracy is None else f"{self.accuracy:.1%}",
             f"{max(job['tau'] for job in last['jobs'])}",
             escape(", ".join(f"{reason} {count}" for reason, count in lost.items() if count)) or "none",
-            "finished" if self.finished else "" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}",
+            outcome or ("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"),
         ]
 
 
@@ -115,7 +121,7 @@ def view(followers: list[Follower]) -> RenderableType:
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
         table.add_row(*follower.row())
-    running = next((f for f in followers if not f.finished), followers[-1])
+    running = next((f for f in followers if not f.outcome), followers[-1])
     return Group(table, _clients(running))
 
 
@@ -167,5 +173,5 @@ def watch(folder: Path, once: bool) -> None:
         while quiet < _QUIET:
             time.sleep(0.5)
             live.update(look(), refresh=True)
-            over = bool(followers) and all(follower.finished for follower in followers.values())
+            over = bool(followers) and all(follower.outcome for follower in followers.values())
             quiet = quiet + 1 if over else 0

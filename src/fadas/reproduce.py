@@ -1,17 +1,16 @@
 """The paper's cells: run what is missing and keep of each what the report needs, as a small JSON."""
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas import runs
+from fadas import lock, runs
 from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
+from fadas.identity import same
 from fadas.ledger import TAUS
 from fadas.report.artefacts import Artefact, Cell, Result
 from fadas.report.artefacts import load as load_result
@@ -29,25 +28,30 @@ class Places:
     work: Path  # the runs themselves
 
 
-def missing(
-    artefacts: Sequence[Artefact], places: Places, only: Sequence[str] | None, seeds: int | None, rounds: int | None
+def chosen(
+    artefacts: Sequence[Artefact], only: Sequence[str] | None, seeds: int | None, rounds: int | None
 ) -> list[Cell]:
-    """The cells of some artefacts that have no result yet, each once."""
+    """The cells of some artefacts, each once."""
     methods = {row.method for artefact in artefacts for row in artefact.rows}
     for method in only or ():
         if method not in methods:
             names = ", ".join(artefact.name for artefact in artefacts)
             raise ConfigError(f"no method {method!r} in {names}; there are {', '.join(sorted(methods))}")
     cells = dict.fromkeys(cell for artefact in artefacts for cell in artefact.all_cells(seeds, rounds))
-    return [cell for cell in cells if (not only or cell.method in only) and not done(cell, places)]
+    return [cell for cell in cells if not only or cell.method in only]
 
 
 def done(cell: Cell, places: Places) -> bool:
-    """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not."""
+    """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not.
+
+    But for how it was computed: that is the user's choice, and the page names the precision.
+    """
     result = load_result(cell, places.results)
-    if result and not runs.same(result.config, make_config(cell, places.experiments).tables):
-        path = cell.path(places.results)
-        raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
+    if result:
+        now = {**make_config(cell, places.experiments).tables, "executor": result.config.get("executor", {})}
+        if not same(result.config, now):
+            path = cell.path(places.results)
+            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
     return result is not None
 
 
@@ -79,14 +83,11 @@ def run(
     tasks: dict[str, Task] = {}
     for cell, config in configs.items():
         folder = places.work / cell.experiment / cell.name
-        folder.parent.mkdir(parents=True, exist_ok=True)
         path = cell.path(places.results)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.with_name(f"{folder.name}.lock")) as alone:
-            if not alone:
-                say(f"{cell.experiment} {cell.name}: another process is at it")
-                continue
+        try:
             if not runs.check(folder, config.tables, resume=True):
+                lock.take(folder)  # now: to set up a run may take minutes
                 key = f"{cell.seed} {config.tables['task']}"
                 if key not in tasks:  # all methods of an experiment and seed share the data
                     tasks = {key: make_task(config)}
@@ -98,19 +99,14 @@ def run(
             partial = path.with_suffix(".tmp")
             partial.write_text(_json(asdict(result)), encoding="utf-8")
             partial.replace(path)  # a result is there whole or not at all
+        except ConfigError as error:
+            if error.matter != "busy":
+                raise
+            say(f"{cell.experiment} {cell.name}: another process is at it")
+            continue
+        finally:
+            lock.release(folder)
         yield cell, result
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[bool]:
-    """Is no other process at this cell? Two would write into the same folder."""
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
 
 
 def _result(cell: Cell, run: runs.Run) -> Result:
@@ -120,8 +116,8 @@ def _result(cell: Cell, run: runs.Run) -> Result:
         method=cell.method,
         seed=cell.seed,
         changes=list(cell.changes),
-        accuracy=summary["accuracy"],
-        accuracy_std=summary["accuracy_std"],
+        accuracy=summary.get("accuracy"),
+        accuracy_std=summary.get("accuracy_std"),
         time_to_target=summary.get("time_to_target"),
         target=summary.get("target"),
         delays={key: summary[key] for key in TAUS},
@@ -134,6 +130,7 @@ def _result(cell: Cell, run: runs.Run) -> Result:
         versions=summary["versions"],
         wall=summary["wall"],
         commit=summary.get("commit", "unknown"),  # of the code that trained it, which may be older than this
+        diverged=run.diverged,
     )
 
 

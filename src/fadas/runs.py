@@ -10,13 +10,15 @@ import os
 import re
 import shutil
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fadas import lock
 from fadas.build import ConfigError
-from fadas.ledger import TAUS, tau_statistics
+from fadas.identity import identity, precision, same
+from fadas.ledger import TAUS
 from fadas.toml import dumps
 
 Line = dict[str, Any]
@@ -47,6 +49,11 @@ class Run:
         return self.summary["algorithm"]
 
     @property
+    def diverged(self) -> str | None:
+        """Why it ended early, where it did."""
+        return self.summary.get("diverged")
+
+    @property
     def clock(self) -> str:
         """What its times are: a deployment's are real."""
         return "seconds" if self.config.get("task", {}).get("name") == "flower" else "virtual time"
@@ -60,46 +67,46 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     """Is this very run finished already? A folder that must not be written to is an error."""
     if not folder.exists():
         return False
-    if not _is_run(folder):
+    if not folder.is_dir() or not _may_hold_run({path.name for path in folder.iterdir()}):
         raise ConfigError(f"{folder} exists and is not a run of fadas", "foreign")
-    if overwrite:
-        return False
-    try:
-        held = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    except ValueError:
-        held = {}
-    if not same(held, tables):
-        raise ConfigError(f"{folder} holds a run with other settings", "settings")
-    if (folder / "summary.json").exists():
-        return True
-    if any(folder.glob("checkpoint-*.ckpt")) and not resume:
+    settings = folder / "config.toml"
+    if settings.exists() and not overwrite:
+        try:
+            held = tomllib.loads(settings.read_text(encoding="utf-8"))
+        except ValueError:
+            held = {}
+        if not same(held, tables):
+            numbers = [precision(held), precision(tables)]
+            which = f" ({numbers[0]}, not {numbers[1]})" if numbers[0] != numbers[1] else ""
+            raise ConfigError(f"{folder} holds a run with other settings{which}", "settings")
+        if (folder / "summary.json").exists():
+            return True
+    lock.check_free(folder)
+    if any(folder.glob("checkpoint-*.ckpt")) and not (overwrite or resume):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
 
-def _is_run(folder: Path) -> bool:
-    """Does the folder hold a run and nothing else? Only then may it be emptied."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    known = all(name in FILES or name.startswith("events.out.tfevents") or _PASSING.fullmatch(name) for name in names)
-    return known and "config.toml" in names
+def _may_hold_run(names: set[str]) -> bool:
+    """Does a folder with these files hold a run, or nothing yet? What else lies beside a run is left alone."""
+    return "config.toml" in names or all(map(_is_ours, names - {lock.NAME}))
 
 
-def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Do these settings give the same results?"""
-    return _results_of(one) == _results_of(other)
+def _is_ours(name: str) -> bool:
+    return name in FILES or name.startswith("events.out.tfevents") or bool(_PASSING.fullmatch(name))
 
 
-def _results_of(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """What the results depend on: not on the executor, nor on who else is told of them."""
-    passing = {"tensorboard", "checkpoint_every"}
-    if tables.get("task", {}).get("name") == "flower":
-        passing.add("steps")  # a deployment that was interrupted may go on for longer than was meant at first
-    run = {key: value for key, value in tables.get("run", {}).items() if key not in passing}
-    return {**{key: value for key, value in tables.items() if key != "executor"}, "run": run}
+def _empty(folder: Path) -> None:
+    """Remove a run's files, and nothing else."""
+    for path in folder.iterdir():
+        if _is_ours(path.name):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 class Writer:
     """Writes one run's folder, in place of an unfinished run or, with `overwrite`, of any. Lines are flushed.
+
+    Until it is closed, no other process may write there.
 
     With `kept` (bytes of metrics.jsonl, as `mark` gave them) it goes on with an unfinished run after these lines.
     """
@@ -108,12 +115,13 @@ class Writer:
         self, folder: Path, tables: Mapping[str, Any], overwrite: bool = False, kept: int | None = None
     ) -> None:
         self.folder = folder
+        if not check(folder, tables, overwrite, kept is not None):  # else nothing of ours belongs there, nor a lock
+            lock.take(folder)
         if check(folder, tables, overwrite, kept is not None):
+            lock.release(folder)
             raise ConfigError(f"{folder} has been written meanwhile, by another process")
         if kept is None:
-            if folder.exists():
-                shutil.rmtree(folder)
-            folder.mkdir(parents=True)
+            _empty(folder)
             (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
         self._metrics = (folder / "metrics.jsonl").open("r+b" if kept else "wb")
         self._digest = hashlib.sha256(self._metrics.read(kept) if kept else b"")
@@ -147,12 +155,14 @@ class Writer:
         os.replace(draft, self.folder / name)
 
     def finish(self, summary: Line) -> None:
-        self.close()
+        self._metrics.close()
         self.write_json("summary.json", summary)
         for path in self.folder.glob("checkpoint-*"):
             path.unlink()
+        self.close()
 
     def close(self) -> None:
+        lock.release(self.folder)
         self._metrics.close()
 
 
@@ -193,6 +203,7 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
         _need(summary, name, int)
     for name in TAUS:
         _need(summary, name, int | float)
+    diverged = _need({"diverged": None, **summary}, "diverged", str | None)
     for name in ("target", "time_to_target"):
         _need({name: None, **summary}, name, int | float | None)
     _need({"task": {}, **config}, "task", dict)
@@ -210,7 +221,7 @@ def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> 
                 _need(job, name, int)
             for name in ("start", "end"):
                 _need(job, name, int | float)
-    if not records or records[-1]["step"] != summary["step"]:
+    if not (records or diverged) or (records[-1]["step"] if records else 0) != summary["step"]:
         raise ValueError("metrics.jsonl does not end where summary.json says")
     if counts is not None:
         labels = {
@@ -246,7 +257,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs that differ in their seed only, under the algorithm's name; where one name has several settings, apart."""
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        settings = _results_of(run.config)
+        settings = identity(run.config)
         settings["run"].pop("seeds", None)
         groups.setdefault(run.label, {}).setdefault(to_json(settings), []).append(run)
     named: dict[str, list[Run]] = {}
@@ -254,28 +265,6 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
         for group in by_settings.values():
             named[label if len(by_settings) == 1 else f"{label} ({group[0].folder.name})"] = group
     return named
-
-
-def summarise(records: Iterable[Line], target: float | None = None) -> Line:
-    """What a run amounts to, from its records alone."""
-    lines = list(records)
-    evaluated = [line for line in lines if line["metrics"]]
-    last = lines[-1]
-    summary: Line = {
-        **{key: last[key] for key in ("step", "updates", "time", "dropped", "expired", "refused")},
-        **({"privacy": last["privacy"]} if last.get("privacy") else {}),
-        **tau_statistics(max(job["tau"] for job in line["jobs"]) for line in lines),
-        "metrics": last["metrics"],
-    }
-    accuracies = [line["metrics"]["accuracy"] for line in evaluated if "accuracy" in line["metrics"]][-5:]
-    if accuracies:  # the paper's convention: mean and standard deviation over the last five
-        mean = sum(accuracies) / len(accuracies)
-        spread = math.sqrt(sum((a - mean) ** 2 for a in accuracies) / len(accuracies))
-        summary |= {"accuracy": mean, "accuracy_std": spread}
-    if target is not None:
-        reached = (line["time"] for line in evaluated if line["metrics"].get("accuracy", 0.0) >= target)
-        summary |= {"target": target, "time_to_target": next(reached, None)}
-    return summary
 
 
 def to_json(value: Any) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from fadas.algorithms import Algorithm
-from fadas.build import ConfigError
-from fadas.checks import Checks
+from fadas.build import Diverged
+from fadas.checks import Checks, finite
 from fadas.client import LocalSGD, check
 from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
@@ -38,6 +38,7 @@ class Simulation:
     """Iterate over it to run it. `module()`, `state_dict()` and `server` are there at any time, also half-way.
 
     `metrics` are those of the current model, where it has been evaluated; after the last step it always has been.
+    Where training diverges, the iteration raises `Diverged`.
     `stop()` ends the iteration after the update in hand. Then, and after every record, `snapshot.take` gives all that
     another simulation of the same settings needs to go on from there.
     """
@@ -133,6 +134,8 @@ class Simulation:
             progress.position += 1
             if not step:
                 continue
+            if not (finite(server.model.params) and finite(server.model.buffers)):
+                raise Diverged(f"step {step.index + 1} gave a model that is not finite")
             record = self._record(step, begin)
             reached = (record.metrics or {}).get("accuracy", 0.0)
             self.complete = self.target is not None and reached >= self.target
@@ -140,6 +143,8 @@ class Simulation:
             if self.complete:
                 return
         self.complete = progress.position >= len(self.plan.ended)
+        if self.complete and progress.since > 2 * self.plan.schedule.concurrency:  # no mishap of single clients
+            raise Diverged(f"{self._refusals()} when its time was over")
         if self.complete and self.metrics is None:  # a refusal has made this step the last one after its record
             self.metrics = self.executor.evaluate(server.model)
 
@@ -172,14 +177,19 @@ class Simulation:
     def _refused(self, jobs: list[Job]) -> None:
         """An update did not pass: the future is planned anew from here. What is trained already keeps its result."""
         self.progress.since += 1
-        patience = self.plan.schedule.patience
-        if self.progress.since > patience:
-            reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
-            raise ConfigError(f"none of the last {patience} updates was accepted ({reasons}); the clients cannot train")
-        self.plan = replan(self.plan, self.progress.position, self.server.ledger, jobs)
+        if self.progress.since > self.plan.schedule.patience:
+            raise Diverged(self._refusals())
+        try:
+            self.plan = replan(self.plan, self.progress.position, self.server.ledger, jobs)
+        except ValueError as error:  # the time limit is too near for a step without this update
+            raise Diverged(f"{self._refusals()}, and {error}") from None
         self.progress.refusals.append(self.progress.position)
         self.progress.position += 1
         self._submit(sorted(self.server.ledger.running.values()))  # some that no step would have needed are needed now
+
+    def _refusals(self) -> str:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
+        return f"none of the last {self.progress.since} updates was accepted ({reasons})"
 
     def _submit(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -83,9 +83,9 @@ def _file_name(point: Table) -> str:
     return f"{name.encode()[:180].decode(errors='ignore')}...{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def score(summary: Mapping[str, Any]) -> float:
-    """The mean accuracy of the last five evaluations; a run that diverged scores nothing."""
-    return summary.get("accuracy") or 0.0
+def score(summary: Mapping[str, Any]) -> float | None:
+    """The mean accuracy of the last five evaluations; a run that diverged has none."""
+    return summary.get("accuracy")
 
 
 def run_point(point: Point) -> dict[str, Any]:
@@ -181,19 +181,25 @@ class Ranked:
     label: str
     name: str
     point: dict[str, Any]
-    score: float
+    score: float | None  # none: a seed diverged, or there is no accuracy
+    diverged: int  # seeds
     best: bool
 
 
 def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
-    """Per algorithm, its points from best to worst by the mean score over the seeds."""
-    scores: dict[str, dict[str, list[float]]] = {}
+    """Per algorithm, its points from best to worst by the mean score over the seeds. Without a score, none is best."""
+    found: dict[str, dict[str, list[tuple[Point, Mapping[str, Any]]]]] = {}
     for point, summary in results:
-        scores.setdefault(point.label, {}).setdefault(point.name, []).append(score(summary))
-    settings = {(point.label, point.name): point.point for point, _ in results}
+        found.setdefault(point.label, {}).setdefault(point.name, []).append((point, summary))
     ranked: list[Ranked] = []
-    for label, by_point in scores.items():
-        ordered = sorted(by_point.items(), key=lambda item: (-fmean(item[1]), item[0]))
-        for place, (name, values) in enumerate(ordered):
-            ranked.append(Ranked(label, name, settings[label, name], fmean(values), place == 0))
+    for label, by_point in found.items():
+        rows: list[Ranked] = []
+        for name, seeds in by_point.items():
+            scores = [score(summary) for _, summary in seeds]
+            known = [one for one in scores if one is not None]
+            mean = fmean(known) if len(known) == len(scores) else None
+            diverged = sum(bool(summary.get("diverged")) for _, summary in seeds)
+            rows.append(Ranked(label, name, seeds[0][0].point, mean, diverged, False))
+        rows.sort(key=lambda row: (row.score is None, -(row.score or 0.0), row.name))
+        ranked += [replace(row, best=place == 0 and row.score is not None) for place, row in enumerate(rows)]
     return ranked

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import fadas
-from fadas.cli import data, deploy, experiments, reproduce, tools
+from fadas.cli import data, deploy, experiments, reproduce, results, tools
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
@@ -18,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
 )
 experiments.add_to(app)
+results.add_to(app)
 reproduce.add_to(app)
 tools.add_to(app)
 app.add_typer(data.app, name="data")
@@ -40,7 +41,7 @@ def _options(
 
 
 def main() -> None:
-    """The entry point: a mistake of the user's is one line and exit code 2."""
+    """The entry point: a mistake of the user's is one line and exit code 2; runs that diverged are named, with 3."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
     try:
         code = app(standalone_mode=False)
@@ -51,12 +52,14 @@ def main() -> None:
 
         _fail(f"{error}; free some space, then give the command again" if error.errno in FULL else str(error), 2)
     except Exception as error:
-        from fadas.build import ConfigError, Interrupted
+        from fadas.build import ConfigError, Diverged, Interrupted
 
         if hasattr(error, "format_message"):  # the command line itself was wrong
             _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(error, Interrupted):
             _fail(str(error), 130)
+        if isinstance(error, Diverged):
+            _fail(str(error), 3)
         if not isinstance(error, ConfigError):
             raise
         _fail(str(error), 2)

@@ -1,4 +1,4 @@
-"""Commands that take an experiment: run, plan, sweep; and report, which compares what they left behind."""
+"""Commands that take an experiment: run, plan, sweep."""
 
 import json
 import os
@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.build import ConfigError, Interrupted
+from fadas.build import ConfigError, Diverged, Interrupted
+from fadas.cli.results import show
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override a setting; may be repeated.")]
@@ -35,12 +36,18 @@ def hints(**ways: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:  # between runs, or for the second time
         raise Interrupted(f"interrupted; {ways['interrupted']}") from None
-    except (ConfigError, Interrupted) as error:
+    except (ConfigError, Diverged, Interrupted) as error:
         if isinstance(error, ConfigError) and os.environ.get("FADAS_DEBUG") == "1":
             traceback.print_exc()
         if error.matter in ways:
             error.args = (f"{error}; {ways[error.matter]}",)
         raise
+
+
+def tell(diverged: list[str], of: int) -> None:
+    """At the end of a command: some of its runs led nowhere, and whoever waits for it must know."""
+    if diverged:
+        raise Diverged(f"{len(diverged)} of {of} runs diverged: {', '.join(diverged)}")
 
 
 def use_data(folder: Path | None, allow_code: bool = False) -> None:
@@ -75,9 +82,11 @@ def _select(tables: dict[str, Any], only: str | None) -> list[str]:
 @hints(
     foreign="use --out DIR",
     settings="use --out DIR, or --overwrite",
+    busy="wait for it, or use --out DIR",
     unfinished="continue it with --resume, or begin anew with --overwrite",
     full="free some space, then --resume",
     interrupted="the same command with --resume continues",
+    diverged="try smaller rates, in another --out DIR or with --overwrite",
 )
 def run(
     experiment: ExperimentFile,
@@ -98,6 +107,7 @@ def run(
     """Run the algorithms of an experiment, one after the other, and compare them.
 
     Each run is kept in a folder of its own, `<algorithm>-<seed>`; what is there already is not run again.
+    One that diverges does not keep the others from running; the exit code is 3 then.
     With --json: one object per run, on a line of its own, and no report.
     """
     from fadas import runs
@@ -115,6 +125,7 @@ def run(
     tasks = {c.seed: make_task(c) for c in {c.seed: c for c in configs if not finished[c.id]}.values()}
     plans = {c.id: make_plan(c, tasks[c.seed]) for c in configs if not finished[c.id]}
     root.mkdir(parents=True, exist_ok=True)
+    diverged: list[str] = []
     with Display(max(len(c.id) for c in configs), "updates") as display:
         for c in configs:
             folder = root / c.id
@@ -126,11 +137,16 @@ def run(
                 bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
                 on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
                 summary = execute(c, simulation, folder, on_record, overwrite, resume, display.say)
-                bar.finish(_one_line(summary), summary["updates"])
+                if "diverged" not in summary:
+                    bar.finish(_one_line(summary), summary["updates"])
+            if "diverged" in summary:
+                display.say(f"{c.id}: diverged after step {summary['step']:,}: {summary['diverged']}")
+                diverged.append(c.id)
             if json_:
                 print_json({**summary, "folder": str(folder)})
     if report and not json_:
-        _report(root)
+        show(root)
+    tell(diverged, len(configs))
 
 
 def _accuracy(metrics: dict[str, float] | None) -> str | None:
@@ -185,9 +201,11 @@ def plan(
 @hints(
     foreign="use --out DIR",
     settings="use --out DIR, or delete it",
+    busy="wait for it, or use --out DIR",
     damaged="delete it to run it anew",
     full="free some space, then the same command goes on",
     interrupted="the same command goes on",
+    diverged="they are never the best; delete their folders to run them again",
 )
 def sweep(
     experiment: ExperimentFile,
@@ -207,7 +225,8 @@ def sweep(
     """Run the grids under [sweep] and mark the best point of each algorithm.
 
     Points are compared on data held out from the training set; the test set is not looked at. What is there
-    already is not run again. With --json: one object per point, from best to worst, on a line of its own.
+    already is not run again. A point that diverges does not end the sweep, but is never the best; the exit code is
+    3 then. With --json: one object per point, from best to worst, on a line of its own.
     """
     from fadas.config import seeds
     from fadas.sweep import points, rank, run_all
@@ -228,50 +247,15 @@ def sweep(
     if json_:
         for row in ranked:
             print_json(vars(row))
-        return
-    rows = [[r.label, r.name, f"{r.score:.2%}", "best" if r.best else ""] for r in ranked]
-    print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
+    else:
+        rows = [[r.label, r.name, _score(r.score, r.diverged), "best" if r.best else ""] for r in ranked]
+        print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
+    diverged = [str(point.folder.relative_to(root)) for point, summary in results if "diverged" in summary]
+    tell(sorted(diverged), len(todo))
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or one run's.")],
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
-) -> None:
-    """Compare the finished runs in a folder: print the table, write report.html.
-
-    The folder is an experiment's, a deployment's, or that of one run.
-    """
-    found = _report(folder)
-    if figures:
-        from fadas.report.figures import save
-
-        save(found, figures)
-
-
-def _report(folder: Path) -> Any:
-    from fadas.report.compare import cells, compare, header
-    from fadas.report.html import write
-    from fadas.runs import find, unfinished
-    from fadas.terminal import print_line, print_table
-
-    found = find(folder)
-    if left_out := unfinished(folder):
-        print_line(f"not finished, left out: {', '.join(left_out)}")
-    comparison = compare(found)
-    print_table(header(comparison), cells(comparison), found[0].summary["experiment"])
-    write(found, folder / "report.html")
-    print_line(f"report: {folder / 'report.html'}")
-    return found
-
-
-def watch(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
-    once: Annotated[bool, typer.Option("--once", help="Show how things stand, and end.")] = False,
-) -> None:
-    """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
-    from fadas.live import watch as follow
-
-    follow(folder, once)
+def _score(score: float | None, diverged: int) -> str:
+    return "diverged" if diverged else "-" if score is None else f"{score:.2%}"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -280,5 +264,3 @@ def add_to(app: typer.Typer) -> None:
     )(run)
     app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")(plan)
     app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")(sweep)
-    app.command(epilog="Example: `fadas watch runs/demo`")(watch)
-    app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")(report)

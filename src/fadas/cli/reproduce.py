@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, use_data
+from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, tell, use_data
 
 
 @hints(
@@ -15,6 +15,7 @@ from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, use_dat
     damaged="delete it to run the cell anew",
     full="free some space, then the same command goes on",
     interrupted="the same command goes on",
+    diverged="the report says so; delete their results and runs to run them again",
 )
 def reproduce(
     what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report")],
@@ -38,7 +39,8 @@ def reproduce(
 
     `list` names the artefacts, `report` renders what has been run of all of them. A cell is one method on one data set
     with one seed. Each leaves a small JSON in `results`; what is there is not run again, and an interrupted cell goes
-    on where it was. --set is for the executor's options only.
+    on where it was. A cell that diverges is kept as that, and the others run; the exit code is 3 then. --set is for
+    the executor's options only.
     """
     from fadas.report.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table
@@ -63,15 +65,16 @@ def reproduce(
         print_table(["artefact", "cells run", ""], rows)
         return
     from fadas.build import ConfigError
-    from fadas.reproduce import Places, missing, run
+    from fadas.reproduce import Places, chosen, done, run
 
     if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
         only_these = "only the executor's options can be set, and the executor with --executor"
         raise ConfigError(f"--set {others[0]}: {only_these}; the cells are the paper's")
     use_data(data_dir)
-    chosen = None if only is None else [name.strip() for name in only.split(",")]
+    methods = None if only is None else [name.strip() for name in only.split(",")]
     places = Places(experiments, results, work)
-    cells = missing([artefact(name) for name in what], places, chosen, seeds, rounds)
+    all_cells = chosen([artefact(name) for name in what], methods, seeds, rounds)
+    cells = [cell for cell in all_cells if not done(cell, places)]
     options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
     ran = 0
     with Display(0, "updates") as display:
@@ -81,11 +84,15 @@ def reproduce(
             return lambda r: bar.update(r.updates, f"{r.metrics['accuracy']:.1%}" if r.metrics else None)
 
         for cell, result in run(cells, places, options, executor, watch, display.say):
-            spread = f"{result.accuracy:.1%} ± {100 * result.accuracy_std:.1f}"
-            display.say(f"{cell.experiment} {cell.name}: {spread}, {result.wall:.0f} s")
+            text = f"diverged: {result.diverged}"
+            if result.accuracy is not None:
+                text = f"{result.accuracy:.1%} ± {100 * (result.accuracy_std or 0.0):.1f}"
+            display.say(f"{cell.experiment} {cell.name}: {text}, {result.wall:.0f} s")
             ran += 1
     then = "trials, which no report shows" if rounds else "fadas reproduce report renders them"
     print_line(f"{', '.join(what)}: {ran} cells run, {len(cells) - ran} left; {then}")
+    kept = [one for one in (load(cell, results) for cell in all_cells) if one]
+    tell([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
 
 
 def add_to(app: typer.Typer) -> None:

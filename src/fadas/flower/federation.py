@@ -65,6 +65,13 @@ class Federation:
         return time.monotonic() - self.begin
 
     def play(self, timeout: float) -> Result:
+        try:
+            return self._play(timeout)
+        finally:
+            if self.journal:
+                self.journal.close()
+
+    def _play(self, timeout: float) -> Result:
         server, steps = self.server, self.steps
         if self.evaluate and not server.state.version:
             self._evaluated(0, self.evaluate(0, self.layout.write(server.model)))

@@ -16,7 +16,9 @@ import fadas
 from fadas import checkpoint, runs
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
+from fadas.identity import same
 from fadas.memory import pack, unpack
+from fadas.summary import summarise
 from fadas.tables import flatten
 from fadas.toml import dumps
 
@@ -60,6 +62,8 @@ class Journal:
         try:
             self._writer = runs.Writer(self.folder, self._tables, overwrite=kept is None, kept=kept)
         except ConfigError as error:  # its advice is for the command line
+            if error.matter == "busy":
+                raise ConfigError(f"{error}: choose another folder, or end that one") from None
             raise self._refusal("something other than a run") from error
         if kept is None:
             return False
@@ -78,7 +82,7 @@ class Journal:
             held = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             return [f"config.toml cannot be read: {error}"]
-        if runs.same(held, self._tables):
+        if same(held, self._tables):
             return []
         there, here = flatten(held), flatten(self._tables)
         return [
@@ -126,6 +130,11 @@ class Journal:
         }
         checkpoint.write(self.folder, federation.updates, tensors, values)
 
+    def close(self) -> None:
+        """Let another process go on here."""
+        if self._writer:
+            self._writer.close()
+
     def append(self, line: dict[str, Any]) -> None:
         assert self._writer
         self._lines.append(line)
@@ -141,7 +150,7 @@ class Journal:
             "algorithm": self.name,
             "seed": self.seed,
             "place": 0,
-            **runs.summarise(self._lines),
+            **summarise(self._lines),
             "wall": self.federation.now(),
             "versions": {"fadas": fadas.__version__, "torch": torch.__version__},
         }

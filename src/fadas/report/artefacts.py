@@ -87,8 +87,8 @@ class Result:
     method: str
     seed: int
     changes: list[str]
-    accuracy: float  # mean and standard deviation of the last five evaluations
-    accuracy_std: float
+    accuracy: float | None  # mean and standard deviation of the last five evaluations; none where it diverged
+    accuracy_std: float | None
     time_to_target: float | None
     target: float | None
     delays: dict[str, float]
@@ -98,6 +98,7 @@ class Result:
     versions: dict[str, str]
     wall: float
     commit: str
+    diverged: str | None = None  # why it ended early, where it did
 
     @property
     def cell(self) -> Cell:
@@ -163,15 +164,16 @@ def results_of(artefact: Artefact, row: Row, column: int, results: Path) -> list
 def read(path: Path) -> Result:
     try:
         result = Result(**json.loads(path.read_text(encoding="utf-8")))
-        numbers = [result.accuracy, result.accuracy_std, result.wall, *(result.delays[key] for key in TAUS)]
+        numbers = [result.wall, *(result.delays[key] for key in TAUS)]
+        numbers += [] if result.diverged else [result.accuracy, result.accuracy_std]
         numbers += [number for point in result.curve for number in point]
         numbers += [] if result.time_to_target is None else [result.time_to_target]
         if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
             raise ValueError("a number is missing")
-        kinds = {"seed": int, "config": dict, "device": str, "versions": dict, "commit": str}
+        kinds = {"seed": int, "config": dict, "device": str, "versions": dict, "commit": str, "diverged": str | None}
         if wrong := [name for name, kind in kinds.items() if not isinstance(getattr(result, name), kind)]:
             raise ValueError(f"its {wrong[0]} is not one")
-        if not result.curve or {len(point) for point in result.curve} != {4}:
+        if not (result.curve or result.diverged) or any(len(point) != 4 for point in result.curve):
             raise ValueError("its curve is not one")
         if path != result.cell.path(path.parents[1]):
             raise ValueError(f"it holds {result.experiment} {result.cell.name}")

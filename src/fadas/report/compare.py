@@ -10,7 +10,10 @@ from fadas.runs import Run, grouped
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm, the mean over its seeds. None: not evaluated by then, or not every seed reached the target."""
+    """One algorithm, the mean over its seeds. None: not evaluated by then, or not every seed reached the target.
+
+    Where a seed `diverged` there are no means: those of the others would flatter it.
+    """
 
     algorithm: str
     seeds: int
@@ -23,26 +26,32 @@ class Row:
     tau_max: float
     tau_avg: float
     tau_med: float
+    diverged: int = 0  # seeds
 
 
 @dataclass(frozen=True)
 class Comparison:
-    time: float  # the virtual time and the number of updates at which all runs are compared: the least that all reach
+    # the virtual time and the number of updates at which runs are compared: the least that all reach, but for those
+    # that diverged
+    time: float
     updates: int
     target: float | None
     rows: list[Row]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    time = min(run.records[-1]["time"] for run in runs)
-    updates = min(run.records[-1]["updates"] for run in runs)
-    targets = {run.summary.get("target") for run in runs}
+    sound = [run for run in runs if not run.diverged]
+    time = min((run.records[-1]["time"] for run in sound), default=0.0)
+    updates = min((run.records[-1]["updates"] for run in sound), default=0)
+    targets = {run.summary.get("target") for run in sound}
     target = targets.pop() if len(targets) == 1 else None
     rows = [_row(name, group, time, updates) for name, group in grouped(runs).items()]
     return Comparison(time, updates, target, rows)
 
 
 def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
+    if diverged := sum(bool(run.diverged) for run in runs):
+        return Row(name, len(runs), None, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, diverged)
     at_time = [_accuracy(run, "time", time) for run in runs]
     at_updates = [_accuracy(run, "updates", updates) for run in runs]
     to_target = [run.summary.get("time_to_target") for run in runs]
@@ -55,7 +64,8 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
         _std(at_updates),
         _mean(to_target),
         sum(value is not None for value in to_target),
-        **{key: fmean(run.summary[key] for run in runs) for key in TAUS},
+        *(fmean(run.summary[key] for run in runs) for key in TAUS),
+        diverged=0,
     )
 
 
@@ -79,8 +89,8 @@ def header(comparison: Comparison) -> list[str]:
     target = f"time to\n{comparison.target:.0%}" if comparison.target else "time to\ntarget"
     return [
         "algorithm",
-        f"accuracy\nat time {comparison.time:.0f}",
-        f"accuracy at\n{comparison.updates:,} updates",
+        f"accuracy\nat time {comparison.time:.0f}" if comparison.updates else "accuracy\nat equal time",
+        f"accuracy at\n{comparison.updates:,} updates" if comparison.updates else "accuracy at\nequal updates",
         target,
         "tau_max",
         "tau_avg",
@@ -90,17 +100,22 @@ def header(comparison: Comparison) -> list[str]:
 
 def cells(comparison: Comparison) -> list[list[str]]:
     """The table as text, in the order of the header."""
+    alike = len({row.seeds for row in comparison.rows}) == 1
+    names = [row.algorithm if alike else f"{row.algorithm}, seeds: {row.seeds}" for row in comparison.rows]
+    return [[name, *_numbers(row, comparison.target)] for name, row in zip(names, comparison.rows, strict=True)]
+
+
+def _numbers(row: Row, target: float | None) -> list[str]:
+    if row.diverged:
+        some = "" if row.diverged == row.seeds else f", {row.diverged} of {row.seeds}"
+        return [f"diverged{some}"] * 2 + ["-"] * 4
     return [
-        [
-            row.algorithm if len({r.seeds for r in comparison.rows}) == 1 else f"{row.algorithm}, seeds: {row.seeds}",
-            _percent(row.at_time, row.at_time_std, row.seeds),
-            _percent(row.at_updates, row.at_updates_std, row.seeds),
-            _when(row, comparison.target),
-            f"{row.tau_max:.0f}",
-            f"{row.tau_avg:.2f}",
-            f"{row.tau_med:.1f}",
-        ]
-        for row in comparison.rows
+        _percent(row.at_time, row.at_time_std, row.seeds),
+        _percent(row.at_updates, row.at_updates_std, row.seeds),
+        _when(row, target),
+        f"{row.tau_max:.0f}",
+        f"{row.tau_avg:.2f}",
+        f"{row.tau_med:.1f}",
     ]
 
 

@@ -47,8 +47,10 @@ class Drawn:
 
 
 def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
-    """The figures of a report. One that these runs cannot fill is left out."""
-    groups = grouped(runs)
+    """The figures of a report. One that these runs cannot fill is left out, and so are runs that diverged."""
+    groups = grouped([run for run in runs if not run.diverged])
+    if not groups:
+        return
     for name, title, caption, draw in FIGURES:
         with plt.rc_context(STYLE):
             figure = draw(groups)

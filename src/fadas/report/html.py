@@ -33,10 +33,10 @@ def write(runs: Sequence[Run], path: Path) -> None:
 def page(runs: Sequence[Run]) -> str:
     comparison = compare(runs)
     name = escape(runs[0].summary.get("experiment", "fadas"))
-    lead = (
-        f"Runs: {len(runs)}, of {len(comparison.rows)} methods. Compared at {_at(runs, comparison.time)} "
-        f"and at {comparison.updates:,} client updates, the least that all of them reach."
-    )
+    lead = f"Runs: {len(runs)}, of {len(comparison.rows)} methods."
+    if any(not run.diverged for run in runs):
+        lead += f" Compared at {_at(runs, comparison.time)} and at {comparison.updates:,} client updates, the least "
+        lead += "that all of them reach."
     if any(row.seeds > 1 for row in comparison.rows):
         lead += " What follows ± is the standard deviation over the seeds, that of the population."
     return f"""<!doctype html>
@@ -44,6 +44,7 @@ def page(runs: Sequence[Run]) -> str:
 <title>fadas: {name}</title><style>{CSS}</style></head>
 <body><h1>{name}</h1><p class="lead">{lead}</p>
 {_table(header(comparison), cells(comparison), _best(comparison))}
+{"".join(_diverged(run) for run in runs if run.diverged)}
 {"".join(map(_figure, figures(runs)))}
 <h2>Settings</h2>
 {"".join(_settings(run) for run in runs)}
@@ -74,6 +75,11 @@ def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -
         for i, row in enumerate(rows)
     )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _diverged(run: Run) -> str:
+    text = f"{run.folder.name} diverged after step {run.summary['step']:,}: {run.diverged}"
+    return f"<p>{escape(text)}</p>\n"
 
 
 def _figure(drawn: Drawn) -> str:

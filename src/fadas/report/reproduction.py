@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fadas.build import ConfigError
+from fadas.identity import precision
 from fadas.ledger import TAUS
 from fadas.report.artefacts import Artefact, Result, artefacts, others, published_delays, results_of, shown
 from fadas.report.curves import draw
@@ -97,16 +98,10 @@ def _made(results: Path) -> str:
     found = shown(results)
     if not found:
         return "Nothing has been run yet."
-    devices = Counter(f"{one.device}, {_precision(one)}, torch {one.versions.get('torch')}" for one in found)
+    devices = Counter(f"{one.device}, {precision(one.config)}, torch {one.versions.get('torch')}" for one in found)
     commits = sorted({one.commit for one in found})
     where = "; ".join(f"{device} ({count})" for device, count in devices.items())
     return f"Results: {len(found)}, on {where}; commits {', '.join(commits)}."
-
-
-def _precision(result: Result) -> str:
-    """As the executor was told; those that choose by themselves, choose bf16 on a GPU."""
-    executor = result.config.get("executor", {})
-    return executor.get("precision") or ("bf16" if executor.get("device", "cpu").startswith("cuda") else "fp32")
 
 
 def _remarks(path: Path) -> dict[str, str]:
@@ -256,7 +251,9 @@ def _entry(measured: dict[str, list[Measured]], row: str, column: int) -> str:
 
 
 def _percent(result: Result) -> str:
-    return f"{100 * result.accuracy:.1f} ± {100 * result.accuracy_std:.1f}"
+    if result.accuracy is None:
+        return "diverged"
+    return f"{100 * result.accuracy:.1f} ± {100 * (result.accuracy_std or 0.0):.1f}"
 
 
 def _delays(results: Path) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from fadas.report.artefacts import Artefact, Row, results_of
+from fadas.report.artefacts import Artefact, Result, Row, results_of
 
 MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}  # not run: or not far enough to tell
 
@@ -21,13 +21,15 @@ def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measur
     found = results_of(artefact, row, column, results)
     if not found:
         return Measured("not run", "not run")
-    values = [100 * result.accuracy for result in found]
+    values = [100 * result.accuracy for result in found if result.accuracy is not None]
+    if len(values) < len(found):
+        return _diverged(found, artefact, row)
     if artefact.seeds > 1:
         mean, spread = fmean(values), pstdev(values)
         if len(values) < artefact.seeds:
             return Measured(f"{mean:.1f} ({len(values)} of {artefact.seeds} seeds)", "not run")
     else:
-        mean, spread = values[0], 100 * found[0].accuracy_std
+        mean, spread = values[0], 100 * (found[0].accuracy_std or 0.0)
     text = f"{mean:.1f} ± {spread:.1f}"
     if row.published is None:
         return Measured(text, "")
@@ -41,6 +43,8 @@ def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> 
     found = results_of(artefact, row, column, results)
     if not found:
         return Measured("not run", "not run")
+    if found[0].accuracy is None:
+        return _diverged(found[:1], artefact, row)
     time, end = found[0].time_to_target, found[0].curve[-1][2]
     text = f"not by {end:.0f} ({100 * found[0].accuracy:.1f} %)" if time is None else f"{time:.1f}"
     published = row.published[column] if row.published else None
@@ -53,6 +57,13 @@ def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> 
     else:
         verdict = "agrees" if time <= 1.1 * published else "worse"
     return Measured(text, verdict)
+
+
+def _diverged(found: list[Result], artefact: Artefact, row: Row) -> Measured:
+    """No number: a mean over the other seeds would flatter it."""
+    count = sum(bool(result.diverged) for result in found)
+    text = f"diverged ({count} of {artefact.seeds} seeds)" if artefact.seeds > 1 else "diverged"
+    return Measured(text, "worse" if row.published else "")
 
 
 def published(row: Row, column: int) -> str:

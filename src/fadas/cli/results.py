@@ -1,0 +1,53 @@
+"""Commands that read what runs left behind: report, watch."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or one run's.")],
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
+) -> None:
+    """Compare the finished runs in a folder: print the table, write report.html.
+
+    The folder is an experiment's, a deployment's, or that of one run.
+    """
+    found = show(folder)
+    if figures:
+        from fadas.report.figures import save
+
+        save(found, figures)
+
+
+def show(folder: Path) -> Any:
+    """Print the table of the runs in a folder and write the report; the runs."""
+    from fadas.report.compare import cells, compare, header
+    from fadas.report.html import write
+    from fadas.runs import find, unfinished
+    from fadas.terminal import print_line, print_table
+
+    found = find(folder)
+    if left_out := unfinished(folder):
+        print_line(f"not finished, left out: {', '.join(left_out)}")
+    comparison = compare(found)
+    print_table(header(comparison), cells(comparison), found[0].summary["experiment"])
+    write(found, folder / "report.html")
+    print_line(f"report: {folder / 'report.html'}")
+    return found
+
+
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
+    once: Annotated[bool, typer.Option("--once", help="Show how things stand, and end.")] = False,
+) -> None:
+    """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
+    from fadas.live import watch as follow
+
+    follow(folder, once)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: `fadas watch runs/demo`")(watch)
+    app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")(report)

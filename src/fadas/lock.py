@@ -1,0 +1,59 @@
+"""One process at a time in a run's folder, by a lock that the system lifts when its holder ends, however it ends.
+
+The file stays: to delete it would be to lock another one than those who have opened it already.
+"""
+
+import os
+from pathlib import Path
+from typing import IO
+
+from fadas.build import ConfigError
+
+try:
+    import fcntl
+except ImportError:  # Windows has none: there, nobody is kept out
+    fcntl = None
+
+NAME = ".lock"
+_held: dict[Path, IO[bytes]] = {}
+
+
+def take(folder: Path) -> None:
+    """The folder, made if need be, is this process's until it is released; an error where it is another's."""
+    place = folder.resolve()
+    if place in _held:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / NAME).open("ab")
+    try:
+        if fcntl:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ConfigError(f"{folder} is in use by another process", "busy") from None
+    except OSError:
+        pass  # a file system without locks
+    _held[place] = file
+
+
+def release(folder: Path) -> None:
+    if file := _held.pop(folder.resolve(), None):
+        file.close()
+
+
+def check_free(folder: Path) -> None:
+    """An error where the folder is another process's."""
+    if folder.resolve() not in _held and (folder / NAME).exists():
+        take(folder)
+        release(folder)
+
+
+def _let_go() -> None:
+    """In a forked worker: it must not keep the lock when the process that holds it is killed."""
+    for file in _held.values():
+        file.close()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)

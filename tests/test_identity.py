@@ -1,0 +1,63 @@
+"""What makes a run another one: what its results depend on beyond rounding, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from fadas.config import resolve
+from fadas.identity import precision, same
+from fadas.tables import load
+from test_cli import SMALL, fadas
+
+DEMO = Path(__file__).parents[1] / "experiments" / "demo.toml"
+
+
+def tables(*overrides, executor=None):
+    return resolve(load(DEMO, overrides, executor=executor), "fadas", 1).tables
+
+
+@pytest.mark.parametrize(
+    ("executor", "overrides", "expected"),
+    [
+        ("auto", [], "fp32"),
+        ("auto", ["executor.device=cuda"], "bf16"),
+        ("auto", ["executor.device=mps"], "fp32"),
+        ("cuda", ["executor.device=cuda:1"], "bf16"),
+        ("cuda", ["executor.device=cuda", "executor.precision=tf32"], "tf32"),
+        ("ray", ["executor.device=cuda"], "bf16"),
+        ("ray", [], "fp32"),
+        ("ray", ["executor.precision=bf16"], "bf16"),
+        ("inline", ["executor.device=cuda"], "fp32"),
+        ("inline", ["executor.precision=bf16"], "bf16"),
+        ("batched", ["executor.device=cuda"], "fp32"),
+        ("processes", [], "fp32"),
+    ],
+)
+def test_the_precision_is_what_the_executor_is_told_or_chooses(executor, overrides, expected):
+    made = tables(*overrides, executor=executor)
+    assert precision(made) == expected
+    assert same(made, tables()) is (expected == "fp32")
+    assert same(made, tables("executor.precision=bf16", executor="inline")) is (expected == "bf16")
+
+
+def test_who_computes_and_who_is_told_does_not_matter():
+    others = ["executor.workers=3", "executor.threads=2", "run.tensorboard=true", "run.checkpoint_every=7"]
+    assert same(tables(), tables(*others, executor="processes"))
+    assert not same(tables(), tables("local.epochs=1"))
+
+
+@pytest.mark.parametrize("damaged", [{}, {"executor": 3}, {"run": 3, "task": 3}, {"executor": {"device": 3}}])
+def test_damaged_settings_are_other_settings(damaged):
+    assert not same(damaged, tables())
+
+
+def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
+    command = ["run", DEMO, "--only", "fadas", *SMALL, "--out", tmp_path, "--no-report"]
+    bf16 = ["--executor", "inline", "--set", "executor.precision=bf16"]
+    fadas(*command, *bf16)
+    assert "already there" in fadas(*command, *bf16).stderr
+    for more in ([], ["--resume"]):
+        refused = fadas(*command, *more, code=2).stderr
+        assert refused.endswith("holds a run with other settings (bf16, not fp32); use --out DIR, or --overwrite\n")
+    fadas(*command, "--overwrite")
+    assert "already there" in fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr

@@ -1,0 +1,131 @@
+"""A run's folder belongs to one living process at a time: real processes, killed without warning."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from fadas import lock
+from fadas.build import ConfigError
+from test_cli import DEMO, FADAS, fadas
+
+LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@contextmanager
+def running(command, folder, lines=5):
+    """A command that is at work in the folder; at the end it is killed."""
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = folder / "metrics.jsonl"
+    try:
+        while not metrics.exists() or metrics.read_bytes().count(b"\n") < lines:
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_a_folder_in_which_another_process_runs_is_refused_and_left_alone(tmp_path, every):
+    """With and without a checkpoint, whatever is asked for."""
+    folder = tmp_path / "o" / "fadas-1"
+    settings = ["--set", "run.updates=1000000", "--set", f"run.checkpoint_every={every}"]
+    command = ["run", DEMO, *LONG, *settings, "--out", tmp_path / "o"]
+    refusal = f"fadas: {folder} is in use by another process; wait for it, or use --out DIR\n"
+    with running([FADAS, *command], folder) as process:
+        process.send_signal(signal.SIGSTOP)  # so that nothing changes but by others
+        before = content(folder)
+        for more in ([], ["--resume"], ["--overwrite"]):
+            assert fadas(*command, *more, code=2).stderr == refusal
+        assert content(folder) == before
+
+
+def test_a_killed_run_leaves_no_lock_and_what_is_begun_anew_is_said(tmp_path):
+    folder = tmp_path / "o" / "fadas-1"
+    command = [
+        "run",
+        DEMO,
+        *LONG,
+        "--set",
+        "run.updates=600",
+        "--set",
+        "run.checkpoint_every=0",
+        "--out",
+        folder.parent,
+    ]
+    with running([FADAS, *command], folder):
+        pass
+    (folder / "notes.txt").write_text("mine")
+    done = fadas(*command, "--no-report")
+    said, finished = done.stderr.splitlines()
+    assert said == f"{folder}: interrupted before, without a checkpoint that can be used; begun anew"
+    assert finished.startswith("fadas-1: 120 steps")
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert "already there" in fadas(*command).stderr
+    again = fadas(*command, "--overwrite", "--no-report").stderr
+    assert "begun anew" not in again, "that was asked for"
+    assert (folder / "notes.txt").exists()
+
+
+def test_a_point_of_a_sweep_is_refused_too(tmp_path):
+    folder = tmp_path / "fedbuff" / "local.lr=0.1-1"
+    command = ["sweep", DEMO, "--only", "fedbuff", "--seed", "1", "--out", tmp_path, "--executor", "inline"]
+    command += ["--set", "run.updates=1000000", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
+    with running([FADAS, *command], folder):
+        assert fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from fadas import lock
+lock.take(Path(sys.argv[1]))
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_lock_ends_with_its_process_though_forked_workers_live_on(tmp_path):
+    folder = tmp_path / "run"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
+    worker = int(holder.stdout.readline())
+    try:
+        for attempt in (lock.take, lock.check_free):
+            with pytest.raises(ConfigError, match="in use by another process"):
+                attempt(folder)
+        holder.kill()
+        holder.wait()
+        os.kill(worker, 0)  # it lives
+        lock.check_free(folder)
+        lock.take(folder)
+        lock.take(folder)  # ours already
+        lock.release(folder)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        holder.stdout.close()
+
+
+def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "fcntl", None)
+        lock.take(tmp_path)
+        lock.release(tmp_path)
+
+    def unknown(*arguments):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unknown)
+    lock.take(tmp_path)
+    lock.release(tmp_path)
