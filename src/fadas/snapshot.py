@@ -40,7 +40,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     plan, ledger = _replay(simulation.plan, progress.position, set(progress.refusals))
     if ledger.version != values["version"] or [list(job) for job in ledger.buffer] != [u[0] for u in values["buffer"]]:
         raise ValueError("it belongs to another run")
-    running, late = ledger.running.values(), set(values.get("late", ()))
+    running, late = ledger.running.values(), set(values["late"])
     versions = {
         version: Model(
             fitting(tensors, f"version.{version}.params", like.params),
