@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fadas.ledger import Job
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Model:
     """One version of the model. Never written to: jobs, buffers and server states share it by reference."""
 

@@ -35,9 +35,10 @@ def bench_ray(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
             simulation = iter(run := simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps))
             next(simulation)  # workers start when the first job comes: that is not counted
             begin = time.perf_counter()
-            for _ in simulation:
-                pass
+            for _ in range(steps - 1):
+                next(simulation)
             seconds = (time.perf_counter() - begin) * steps / (steps - 1)
+            next(simulation, None)  # nor is their end
             model = run.server.model.params
             reference = model if reference is None else reference
             rows.append(

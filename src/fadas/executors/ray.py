@@ -8,6 +8,7 @@ its job. The server is on this process's CPU, which need not have a GPU where th
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,12 +47,12 @@ class Trainer:
     def pid(self) -> int:
         return os.getpid()
 
-    def train(self, job: tuple[int, int, int], *model: Any) -> tuple[Any, Any, float]:
+    def train(self, job: tuple[int, int, int], model: Any) -> tuple[Any, Any, float]:
         self._executor.submit(Job(*job), self._model(model), 0)
         update = self._executor.collect(Job(*job))
         return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
 
-    def evaluate(self, *model: Any) -> dict[str, float]:
+    def evaluate(self, model: Any) -> dict[str, float]:
         return self._executor.evaluate(self._model(model))
 
     def _model(self, arrays: Any) -> Model:
@@ -90,7 +91,7 @@ class Ray(Pool[Any]):
         self._connected = False
         self._task: list[Any] = []
         self.actors: list[Any] = []
-        self._versions: dict[int, tuple[Model, list[Any], set[int]]] = {}  # what is in the store, and for which jobs
+        self._stored: dict[int, Any] = {}  # what is in the object store, by the model's identity
         self._under_way: dict[Any, tuple[Any, Job, Model]] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
@@ -121,12 +122,7 @@ class Ray(Pool[Any]):
         self._free = [actor for _ in range(_PLACES if self._cuda else 2) for actor in self.actors]
 
     def _send(self, slot: Any, job: Job, start: Model) -> None:
-        key = id(start)  # unique while the model is alive, and it is: the entry holds it
-        if key not in self._versions:
-            self._versions[key] = (start, self._put(start), set())
-        _, stored, jobs = self._versions[key]
-        jobs.add(job.id)
-        self._under_way[slot.train.remote(tuple(job), *stored)] = (slot, job, start)
+        self._under_way[slot.train.remote(tuple(job), self._store(start))] = (slot, job, start)
 
     def _receive(self) -> Iterator[tuple[Any, Update]]:
         ready, _ = self._ray.wait(list(self._under_way), num_returns=1)
@@ -139,27 +135,28 @@ class Ray(Pool[Any]):
             except self._ray.exceptions.RayTaskError as error:  # whose own first line says where, not why
                 reason = f"{type(error.cause).__name__}: {error.cause}"
                 raise RuntimeError(f"{job} failed in its Ray worker: {reason}") from error
-            jobs = self._versions[id(start)][2]
-            jobs.discard(job.id)
-            if not jobs:
-                del self._versions[id(start)]
             delta, buffers = torch.tensor(delta), torch.tensor(buffers)
             yield slot, Update(job, delta, buffers, start.params, self.task.sizes[job.client], {"loss": loss})
 
-    def _put(self, model: Model) -> list[Any]:
-        return [self._ray.put(tensor.numpy()) for tensor in (model.params, model.buffers)]
+    def _store(self, model: Model) -> Any:
+        """A version is put into the object store once, and stays for as long as anyone here holds it."""
+        key = id(model)
+        if key not in self._stored:
+            self._stored[key] = self._ray.put((model.params.numpy(), model.buffers.numpy()))
+            weakref.finalize(model, self._stored.pop, key, None)
+        return self._stored[key]
 
     def evaluate(self, model: Model) -> dict[str, float]:
         """Where there are GPUs, on one of them."""
         if not self._cuda:
             return super().evaluate(model)
         self._start()
-        return self._ray.get(self.actors[0].evaluate.remote(*self._put(model)))
+        return self._ray.get(self.actors[0].evaluate.remote(self._store(model)))
 
     def close(self) -> None:
         super().close()
         self._under_way.clear()
-        self._versions.clear()
+        self._stored.clear()
         self._task.clear()
         for actor in self.actors:
             self._ray.kill(actor)
