@@ -11,6 +11,7 @@ from fadas.executors.base import Executor
 from fadas.executors.batched import Batched, is_small
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
+from fadas.executors.precision import threads
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
 from fadas.model import FlatModule
@@ -35,11 +36,13 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         return Inline(task, local, seed, device, "bf16")
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
-    if is_small(task, local) and BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:
-        return Batched(task, local, seed)
+    if small := is_small(task, local):
+        with threads(1):  # more would only wait for each other
+            if BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:
+                return Batched(task, local, seed)
     if can_fork() and torch.get_num_threads() > 1:
         return Processes(task, local, seed)
-    return Inline(task, local, seed, threads=1 if is_small(task, local) else torch.get_num_threads())
+    return Inline(task, local, seed, threads=1 if small else torch.get_num_threads())
 
 
 # Each is called as EXECUTORS[name](task, local, seed, device, **options).

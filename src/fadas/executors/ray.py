@@ -1,8 +1,8 @@
 """A Ray cluster: one of this machine's own by default, or an existing one.
 
 A worker is a Ray actor that holds the task. Each model version is put into the object store once, from where every
-node fetches it once; it is freed when its last job is done. A worker that dies is restarted by Ray, which then repeats
-its job. The server is on this process's CPU, which need not have a GPU where the workers have theirs.
+node fetches it once; it is freed when nothing here holds it any more. A worker that dies is restarted by Ray, which
+then repeats its job. The server is on this process's CPU, which need not have a GPU where the workers have theirs.
 """
 
 import os
