@@ -6,11 +6,15 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from fadas import lock
+from fadas import lock, runs
 from fadas.build import ConfigError
+from fadas.config import resolve
+from fadas.experiment import execute, make_plan, make_simulation, make_task
+from fadas.tables import load
 from test_cli import DEMO, FADAS, fadas
 
 LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
@@ -129,3 +133,24 @@ def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", unknown)
     lock.take(tmp_path)
     lock.release(tmp_path)
+
+
+def prepared(lr):
+    """The settings of a short run, and its simulation, ready to be executed."""
+    small = ["run.updates=20", "executor.name='inline'", f"algorithms.fadas.local.lr={lr}"]
+    config = resolve(load(Path(DEMO), small), "fadas", 1)
+    task = make_task(config)
+    return config, make_simulation(config, task, make_plan(config, task))
+
+
+@pytest.mark.parametrize(("lr", "message"), [(0.1, "written meanwhile"), (0.2, "other settings")])
+def test_resume_never_replaces_a_run_that_another_process_has_finished_meanwhile(tmp_path, lr, message):
+    """Between the first look at a folder and its turn lie hours, where there are many runs."""
+    folder = tmp_path / "fadas-1"
+    config, simulation = prepared(0.1)
+    assert runs.check(folder, config.tables, resume=True) is False
+    execute(*prepared(lr), folder, lambda record: None)  # as another process would
+    before = content(folder)
+    with pytest.raises(ConfigError, match=message):
+        execute(config, simulation, folder, lambda record: None, resume=True)
+    assert content(folder) == before
