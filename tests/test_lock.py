@@ -1,6 +1,7 @@
 """A run's folder belongs to one living process at a time: real processes, killed without warning."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,30 @@ def test_a_point_of_a_sweep_is_refused_too(tmp_path):
         assert fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
 
 
+@pytest.mark.parametrize("every", [3, 0])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path, every, again):
+    folder = tmp_path / "fadas-1"
+    config, simulation = prepared(0.1, every)
+    there = {}
+
+    def replace(record):
+        if record.step == 2:
+            shutil.rmtree(folder)
+            if again:  # another process may begin there: for it, nothing is locked
+                folder.mkdir()
+                (folder / lock.NAME).touch()
+                (folder / "config.toml").write_text("another's")
+                there.update(content(folder))
+
+    with pytest.raises(ConfigError, match="fadas-1 was deleted or moved while its run was writing there"):
+        execute(config, simulation, folder, replace)
+    assert (content(folder) if again else there) == there
+    assert folder.exists() == again
+    lock.take(folder)
+    lock.release(folder)
+
+
 HOLDER = """
 import os, sys, time
 from pathlib import Path
@@ -135,9 +160,10 @@ def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):
     lock.release(tmp_path)
 
 
-def prepared(lr):
+def prepared(lr, every=0):
     """The settings of a short run, and its simulation, ready to be executed."""
-    small = ["run.updates=20", "executor.name='inline'", f"algorithms.fadas.local.lr={lr}"]
+    small = ["run.updates=20", f"run.checkpoint_every={every}", "executor.name='inline'"]
+    small.append(f"algorithms.fadas.local.lr={lr}")
     config = resolve(load(Path(DEMO), small), "fadas", 1)
     task = make_task(config)
     return config, make_simulation(config, task, make_plan(config, task))

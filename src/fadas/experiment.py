@@ -158,6 +158,7 @@ def execute(
                 if lines[-1]["metrics"] is None:  # it became the last step after its record
                     lines[-1]["metrics"] = simulation.metrics
                     writer.amend(lines[-1])
+                writer.check()
                 _save_model(simulation, folder)
             summary = {
                 "experiment": config.experiment,

@@ -152,6 +152,7 @@ class Writer:
 
     def mark(self) -> tuple[int, str]:
         """How long metrics.jsonl is, all of it safely on disk, and its checksum: for `kept`."""
+        self.check()
         os.fsync(self._metrics.fileno())
         return self._metrics.tell(), self._digest.hexdigest()
 
@@ -163,7 +164,12 @@ class Writer:
             os.fsync(file.fileno())
         os.replace(draft, self.folder / name)
 
+    def check(self) -> None:
+        """An error where the folder is not the one that was begun: files of two runs must not meet there."""
+        lock.check_held(self.folder)
+
     def finish(self, summary: Line) -> None:
+        self.check()
         self._metrics.close()
         self.write_json("summary.json", summary)
         for path in self.folder.iterdir():
