@@ -6,11 +6,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import make_task
+from fadas.algorithms import FADAS
 from fadas.batch import BatchTrainer
+from fadas.build import Diverged
 from fadas.client import LocalSGD, train
 from fadas.executors import Batched
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model
+from fadas.planner import plan
+from fadas.simulator import simulate
 from fadas.task import Subsets, Task, cross_entropy
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
@@ -272,3 +276,14 @@ def test_a_module_in_double_precision():
     plain = train(flat, task, LOCAL, 5, Job(0, 0, 0), flat.read())
     torch.testing.assert_close(update.delta, plain.delta)
     assert update.buffers.dtype == plain.buffers.dtype
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_data_that_are_not_finite_diverge_in_a_batch_too(number):
+    """They are no mistake in the settings: the run is kept as what it is, as with any other executor."""
+    data = [(torch.full((6, 4), number), torch.zeros(6).long()) for _ in range(4)]
+    task = Task(lambda: nn.Linear(4, 3), data)
+    schedule = plan(FADAS().schedule(2, 1), 4, steps=3)
+    for executor in ("inline", "batched", "auto"):
+        with pytest.raises(Diverged, match="not finite"):
+            list(simulate(schedule, task, FADAS(), LOCAL, executor=executor))

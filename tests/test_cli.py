@@ -264,6 +264,7 @@ def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
     assert "no finished runs" in fadas("report", tmp_path / "o", code=2).stderr
     again = ["run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
     assert "continue it with --resume, or begin anew with --overwrite" in fadas(*again, code=2).stderr
+    assert "exclude each other" in fadas(*again, "--resume", "--overwrite", code=2).stderr
     assert "continued after step" in fadas(*again, "--resume").stderr
     assert [line["step"] for line in lines(metrics)] == list(range(1, 501))
     assert not list(metrics.parent.glob("checkpoint*"))

@@ -45,6 +45,12 @@ def test_names_that_are_imported_on_first_use_can_be_listed():
     assert torch == "False"
 
 
+def test_modules_that_the_pages_name_are_there_whatever_was_imported_before():
+    show = "import fadas; print(fadas.executors.Inline, fadas.snapshot.take, fadas.task.accuracy)"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_commented_experiment_is_valid(tmp_path):
     (text,) = blocks("docs/experiments.md", "toml")
     path = tmp_path / "shown.toml"

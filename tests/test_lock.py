@@ -1,16 +1,21 @@
 """A run's folder belongs to one living process at a time: real processes, killed without warning."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from fadas import lock
+from fadas import lock, runs
 from fadas.build import ConfigError
+from fadas.config import resolve
+from fadas.experiment import execute, make_plan, make_simulation, make_task
+from fadas.tables import load
 from test_cli import DEMO, FADAS, fadas
 
 LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
@@ -85,6 +90,30 @@ def test_a_point_of_a_sweep_is_refused_too(tmp_path):
         assert fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
 
 
+@pytest.mark.parametrize("every", [3, 0])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path, every, again):
+    folder = tmp_path / "fadas-1"
+    config, simulation = prepared(0.1, every)
+    there = {}
+
+    def replace(record):
+        if record.step == 2:
+            shutil.rmtree(folder)
+            if again:  # another process may begin there: for it, nothing is locked
+                folder.mkdir()
+                (folder / lock.NAME).touch()
+                (folder / "config.toml").write_text("another's")
+                there.update(content(folder))
+
+    with pytest.raises(ConfigError, match="fadas-1 was deleted or moved while its run was writing there"):
+        execute(config, simulation, folder, replace)
+    assert (content(folder) if again else there) == there
+    assert folder.exists() == again
+    lock.take(folder)
+    lock.release(folder)
+
+
 HOLDER = """
 import os, sys, time
 from pathlib import Path
@@ -129,3 +158,25 @@ def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", unknown)
     lock.take(tmp_path)
     lock.release(tmp_path)
+
+
+def prepared(lr, every=0):
+    """The settings of a short run, and its simulation, ready to be executed."""
+    small = ["run.updates=20", f"run.checkpoint_every={every}", "executor.name='inline'"]
+    small.append(f"algorithms.fadas.local.lr={lr}")
+    config = resolve(load(Path(DEMO), small), "fadas", 1)
+    task = make_task(config)
+    return config, make_simulation(config, task, make_plan(config, task))
+
+
+@pytest.mark.parametrize(("lr", "message"), [(0.1, "written meanwhile"), (0.2, "other settings")])
+def test_resume_never_replaces_a_run_that_another_process_has_finished_meanwhile(tmp_path, lr, message):
+    """Between the first look at a folder and its turn lie hours, where there are many runs."""
+    folder = tmp_path / "fadas-1"
+    config, simulation = prepared(0.1)
+    assert runs.check(folder, config.tables, resume=True) is False
+    execute(*prepared(lr), folder, lambda record: None)  # as another process would
+    before = content(folder)
+    with pytest.raises(ConfigError, match=message):
+        execute(config, simulation, folder, lambda record: None, resume=True)
+    assert content(folder) == before

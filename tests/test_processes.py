@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from conftest import make_task, make_wide_task
 from fadas.algorithms import FADAS
+from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.config import resolve
 from fadas.delays import Delays, Large
@@ -19,6 +21,7 @@ from fadas.executors import EXECUTORS, Inline, Processes
 from fadas.experiment import make_plan, make_simulation
 from fadas.experiment import make_task as make_digits
 from fadas.planner import plan
+from fadas.robust import Clipped
 from fadas.simulator import simulate
 from fadas.tables import load
 
@@ -26,8 +29,8 @@ LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 TIMELINE = plan(FADAS().schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=12, seed=3)
 
 
-def final(task, executor):
-    simulation = simulate(TIMELINE, task, FADAS(), LOCAL, executor=executor)
+def final(task, executor, algorithm=None, checks=None):
+    simulation = simulate(TIMELINE, task, algorithm or FADAS(), LOCAL, executor=executor, checks=checks)
     records = [(r.step, r.train_loss, r.metrics) for r in simulation]
     return records, simulation.server.model
 
@@ -40,12 +43,16 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def test_the_bits_do_not_depend_on_this_process_s_threads():
+@pytest.mark.parametrize(
+    "server", [{}, {"algorithm": replace(FADAS(), combine=Clipped())}, {"checks": Checks(0.1, "clip")}]
+)
+def test_the_bits_do_not_depend_on_this_process_s_threads(server):
+    """Neither in training nor where the server sums up over a whole delta."""
     task = make_wide_task()
-    records, model = final(task, Inline(task, LOCAL, TIMELINE.seed))
+    records, model = final(task, Inline(task, LOCAL, TIMELINE.seed), **server)
     torch.set_num_threads(2)
     for executor in ("inline", Processes(task, LOCAL, TIMELINE.seed, workers=2)):
-        others, other = final(task, executor)
+        others, other = final(task, executor, **server)
         assert torch.equal(other.params, model.params)
         assert [loss for _, loss, _ in others] == [loss for _, loss, _ in records]
         assert torch.get_num_threads() == 2

@@ -87,6 +87,18 @@ def test_ray_gives_the_bits_of_inline_where_torch_has_several_threads():
     assert [(r.train_loss, r.metrics) for r in records] == [(r.train_loss, r.metrics) for r in expected_records]
 
 
+def test_ray_gives_the_bits_of_inline_in_bfloat16_evaluation_included():
+    task, algorithm = make_task(), FADAS()
+    p = timeline(algorithm)
+    results = []
+    for make in (Inline, Ray):
+        simulation = simulate(p, task, algorithm, LOCAL, executor=make(task, LOCAL, p.seed, precision="bf16"))
+        results.append(([(r.train_loss, r.metrics) for r in simulation], simulation.server.model.params.tolist()))
+    assert results[0] == results[1]
+    with pytest.raises(ValueError, match="tf32 is for CUDA"):
+        Ray(task, LOCAL, p.seed, precision="tf32")
+
+
 def test_a_version_travels_once():
     task, algorithm = make_task(), CA2FL()
     p = timeline(algorithm)

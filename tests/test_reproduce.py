@@ -12,6 +12,7 @@ import matplotlib
 import pytest
 from typer.testing import CliRunner
 
+from fadas import lock
 from fadas.build import ConfigError, Interrupted
 from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load, read
@@ -378,6 +379,26 @@ def test_a_cell_that_another_process_is_at_is_left_to_it(small):
     assert "another process is at it" in shown.output
     assert "1 cells run, 1 left" in shown.output
     assert [path.parent.name for path in small.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
+
+
+def test_a_cell_that_another_process_has_just_finished_is_read(small, monkeypatch):
+    assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
+    kept = {path: path.read_text() for path in small.glob("results/*/*.json")}
+    summaries = [path.rename(path.with_name("away")) for path in small.glob("runs/*/*/summary.json")]
+    for path in kept:
+        path.unlink()
+
+    def take(folder, take=lock.take):
+        """Whoever had the lock before has come to its end."""
+        for path in summaries:
+            if path.parent == folder and path.exists():
+                path.rename(path.with_name("summary.json"))
+        take(folder)
+
+    monkeypatch.setattr(lock, "take", take)
+    shown = reproduce(small, "large-cifar10", "--only", "fedbuff")
+    assert shown.exit_code == 0, shown.output
+    assert {path: path.read_text() for path in small.glob("results/*/*.json")} == kept, "not trained again"
 
 
 def test_a_broken_run_says_how_to_begin_anew(small):

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from fadas import checkpoint
 from fadas.build import ConfigError
 from fadas.runs import Writer, check, find, read, to_json, unfinished
 from fadas.summary import summarise
@@ -82,6 +83,36 @@ def test_check(tmp_path):
     (tmp_path / "empty").mkdir()
     assert check(tmp_path / "empty", TABLES) is False, "its run was killed before it could write anything"
     Writer(tmp_path / "empty", TABLES).close()
+
+
+def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
+    folder = tmp_path / "a-0"
+    write(folder, [line(1)], finish=False)
+    mine = ["notes.tmp", "checkpoint-notes.txt", "checkpoint-best.ckpt", "checkpoint-000000050-copy.ckpt"]
+    for name in mine:
+        (folder / name).write_text("mine")
+    (folder / "checkpoint-kept").mkdir()
+    passing = ["checkpoint-000000050.ckpt", "checkpoint-000000051.tmp", "summary.json.tmp"]
+    for name in passing:
+        (folder / name).write_text("")
+    assert checkpoint.found(folder) == [folder / passing[0]]
+    Writer(folder, TABLES, overwrite=True).close()
+    there = {path.name for path in folder.iterdir()}
+    assert there >= {*mine, "checkpoint-kept"}
+    assert not there & {*passing}
+    assert check(folder, TABLES) is False, "copies of checkpoints are no interrupted run"
+    (folder / passing[0]).write_text("")
+    writer = Writer(folder, TABLES, resume=True)
+    writer.append(line(1))
+    writer.finish(summarise([line(1)]))
+    there = {path.name for path in folder.iterdir()}
+    assert there >= {*mine, "checkpoint-kept"}
+    assert not there & {*passing}
+    other = tmp_path / "b-0"
+    other.mkdir()
+    (other / "notes.tmp").write_text("mine")
+    with pytest.raises(ConfigError, match="not a run"):
+        Writer(other, TABLES)
 
 
 def test_summary():

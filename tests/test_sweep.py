@@ -53,7 +53,13 @@ def test_grid():
 
 
 @pytest.mark.parametrize(
-    ("table", "message"), [({"eta": 3}, "must be a list"), ({"eta": []}, "must be a list"), (3, "must be a table")]
+    ("table", "message"),
+    [
+        ({"eta": 3}, "must be a list"),
+        ({"eta": []}, "must be a list"),
+        (3, "must be a table"),
+        ({"eta": [0, 1, 0]}, "sweep.a.eta holds 0 twice"),  # one folder for two runs, at the same time with -j 2
+    ],
 )
 def test_bad_grids(table, message):
     with pytest.raises(ConfigError, match=message):

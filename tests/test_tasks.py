@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from fadas.task import Task
 from fadas.tasks import TASKS
@@ -158,6 +159,7 @@ def test_a_given_module_is_copied():
     ("data", "message"),
     [
         ((torch.zeros(0, 2), torch.zeros(0)), "client 1 has no examples"),
+        (TensorDataset(torch.zeros(0, 2), torch.zeros(0)), "client 1 has no examples"),
         ((torch.zeros(3, 2), torch.zeros(2)), "client 1: expected"),
         ((torch.zeros(3, 2),), "client 1: expected"),
     ],

@@ -47,6 +47,8 @@ __all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("executors", "snapshot", "task"):  # modules that users name, whatever has been imported before
+        return import_module(f"fadas.{name}")
     if name not in _MODULE:
         raise AttributeError(f"module 'fadas' has no attribute {name!r}")
     return getattr(import_module(f"fadas.{_MODULE[name]}"), name)

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-_PATTERN = "checkpoint-*.ckpt"
+_PATTERN = f"checkpoint-{'[0-9]' * 9}.ckpt"  # and not a copy that someone keeps beside
 _DIGEST = 64
 _DTYPES = {
     torch.float64: "F64",

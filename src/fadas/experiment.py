@@ -118,7 +118,7 @@ def execute(
     make_sink = _tensorboard() if config.run.tensorboard else None
     kept = _resume(simulation, folder, say) if resume else None
     lost = kept is None and not overwrite and (folder / "metrics.jsonl").exists()
-    writer = runs.Writer(folder, config.tables, overwrite or (resume and kept is None), kept)
+    writer = runs.Writer(folder, config.tables, overwrite, kept, resume)
     if lost:
         say(f"{folder}: interrupted before, without a checkpoint that can be used; begun anew")
     lines = [] if kept is None else runs.read_lines(folder / "metrics.jsonl")
@@ -158,6 +158,7 @@ def execute(
                 if lines[-1]["metrics"] is None:  # it became the last step after its record
                     lines[-1]["metrics"] = simulation.metrics
                     writer.amend(lines[-1])
+                writer.check()
                 _save_model(simulation, folder)
             summary = {
                 "experiment": config.experiment,

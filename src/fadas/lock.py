@@ -41,6 +41,17 @@ def release(folder: Path) -> None:
         file.close()
 
 
+def check_held(folder: Path) -> None:
+    """An error where the folder that was taken is gone; what is there now may be another process's."""
+    file = _held.get(folder.resolve())
+    try:
+        if file and os.path.samestat(os.fstat(file.fileno()), (folder / NAME).stat()):
+            return
+    except FileNotFoundError:
+        pass
+    raise ConfigError(f"{folder} was deleted or moved while its run was writing there; give the command again")
+
+
 def check_free(folder: Path) -> None:
     """An error where the folder is another process's."""
     if folder.resolve() not in _held and (folder / NAME).exists():

@@ -22,7 +22,8 @@ from fadas.ledger import TAUS
 from fadas.toml import dumps
 
 Line = dict[str, Any]
-_PASSING = re.compile(r"checkpoint-\d+\.(ckpt|tmp)|.*\.tmp")  # what a finished run has no more
+_CHECKPOINT = re.compile(r"checkpoint-\d{9}\.(ckpt|tmp)")  # what a finished run has no more
+_DRAFTS = ("config.toml.tmp", "partition.json.tmp", "summary.json.tmp")
 FILES = (
     "config.toml",
     "metrics.jsonl",
@@ -82,7 +83,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)
-    if any(folder.glob("checkpoint-*.ckpt")) and not (overwrite or resume):
+    if not (overwrite or resume) and any(_CHECKPOINT.fullmatch(path.name) for path in folder.glob("*.ckpt")):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
@@ -93,7 +94,8 @@ def _may_hold_run(names: set[str]) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    return name in FILES or name.startswith("events.out.tfevents") or bool(_PASSING.fullmatch(name))
+    known = name in FILES or name in _DRAFTS or name.startswith("events.out.tfevents")
+    return known or bool(_CHECKPOINT.fullmatch(name))
 
 
 def _empty(folder: Path) -> None:
@@ -108,18 +110,25 @@ class Writer:
 
     Until it is closed, no other process may write there.
 
-    With `kept` (bytes of metrics.jsonl, as `mark` gave them) it goes on with an unfinished run after these lines.
+    With `kept` (bytes of metrics.jsonl, as `mark` gave them) it goes on with an unfinished run after these lines;
+    with `resume` and none kept, checkpoints that cannot be used are no reason to refuse.
     """
 
     def __init__(
-        self, folder: Path, tables: Mapping[str, Any], overwrite: bool = False, kept: int | None = None
+        self,
+        folder: Path,
+        tables: Mapping[str, Any],
+        overwrite: bool = False,
+        kept: int | None = None,
+        resume: bool = False,
     ) -> None:
         self.folder = folder
-        if not check(folder, tables, overwrite, kept is not None):  # else nothing of ours belongs there, nor a lock
+        resume = resume or kept is not None
+        if not check(folder, tables, overwrite, resume):  # else nothing of ours belongs there, nor a lock
             lock.take(folder)
-        if check(folder, tables, overwrite, kept is not None):
+        if check(folder, tables, overwrite, resume):
             lock.release(folder)
-            raise ConfigError(f"{folder} has been written meanwhile, by another process")
+            raise ConfigError(f"{folder} has been written meanwhile, by another process; give the command again")
         if kept is None:
             _empty(folder)
             (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
@@ -143,6 +152,7 @@ class Writer:
 
     def mark(self) -> tuple[int, str]:
         """How long metrics.jsonl is, all of it safely on disk, and its checksum: for `kept`."""
+        self.check()
         os.fsync(self._metrics.fileno())
         return self._metrics.tell(), self._digest.hexdigest()
 
@@ -154,11 +164,17 @@ class Writer:
             os.fsync(file.fileno())
         os.replace(draft, self.folder / name)
 
+    def check(self) -> None:
+        """An error where the folder is not the one that was begun: files of two runs must not meet there."""
+        lock.check_held(self.folder)
+
     def finish(self, summary: Line) -> None:
+        self.check()
         self._metrics.close()
         self.write_json("summary.json", summary)
-        for path in self.folder.glob("checkpoint-*"):
-            path.unlink()
+        for path in self.folder.iterdir():
+            if _CHECKPOINT.fullmatch(path.name):
+                path.unlink()
         self.close()
 
     def close(self) -> None:

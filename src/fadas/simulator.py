@@ -12,6 +12,7 @@ from fadas.checks import Checks, finite
 from fadas.client import LocalSGD, check
 from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
+from fadas.executors.precision import threads
 from fadas.ledger import Job, Step, whole
 from fadas.model import FlatModule, Update
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
@@ -122,7 +123,8 @@ class Simulation:
             ready = self._ready.pop(job.id, None)
             update = corrupted(ready or self.executor.collect(job), self.plan)
             del ready
-            jobs, step, refused = server.receive(update)
+            with threads(1):  # as beside worker processes: the number of threads rounds long sums
+                jobs, step, refused = server.receive(update)
             if refused:
                 self._refused(jobs)
                 continue

@@ -32,6 +32,8 @@ def grid(tables: Table, label: str) -> list[dict[str, Any]]:
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"sweep.{label}.{key} must be a list of values, not {values!r}")
+        if twice := [value for k, value in enumerate(values) if value in values[:k]]:
+            raise ConfigError(f"sweep.{label}.{key} holds {twice[0]!r} twice")
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())] if axes else []
 
 

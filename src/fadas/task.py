@@ -126,6 +126,8 @@ def _tensors(data: Any, who: str) -> Data:
     """The columns of a client's data as tensors: of a tuple, or of a torch data set's items."""
     if isinstance(data, Tensor | np.ndarray):
         raise ValueError(f"{who}: expected (inputs, ..., targets), not one array")
+    if isinstance(data, Dataset) and not len(data):  # type: ignore[arg-type]
+        raise ValueError(f"{who} has no examples")
     try:
         if isinstance(data, Dataset):
             *inputs, targets = zip(*(data[i] for i in range(len(data))), strict=True)  # type: ignore[arg-type]

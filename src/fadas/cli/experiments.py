@@ -115,6 +115,8 @@ def run(
     from fadas.experiment import execute, make_plan, make_simulation, make_task
     from fadas.terminal import Display, print_json
 
+    if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
+        raise typer.BadParameter("--resume and --overwrite exclude each other")
     use_data(data_dir, allow_code)
     tables = _tables(experiment, set_, seed, profile, executor, device)
     labels = _select(tables, only)

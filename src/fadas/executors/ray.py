@@ -18,7 +18,7 @@ from fadas.client import LocalSGD
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.pool import Pool
-from fadas.executors.precision import Precision
+from fadas.executors.precision import Precision, use
 from fadas.ledger import Job
 from fadas.model import Model, Update
 from fadas.task import Task
@@ -86,6 +86,8 @@ class Ray(Pool[Any]):
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)
         self._ray, self._cuda, self._address, self._count = ray, _is_cuda(device), address, workers
+        # Refused here, not in every worker; and evaluated as inline does. With GPUs, the workers see to both.
+        self._autocast = not self._cuda and use(precision or "fp32", device)
         own: dict[str, Any] = {} if precision is None else {"precision": precision}
         self._options = (device, {**own, "compile": compile} if self._cuda else own)
         self._connected = False
@@ -149,7 +151,8 @@ class Ray(Pool[Any]):
     def evaluate(self, model: Model) -> dict[str, float]:
         """Where there are GPUs, on one of them."""
         if not self._cuda:
-            return super().evaluate(model)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
+                return super().evaluate(model)
         self._start()
         return self._ray.get(self.actors[0].evaluate.remote(self._store(model)))
 

@@ -142,6 +142,7 @@ class Journal:
 
     def finish(self) -> None:
         assert self._writer
+        self._writer.check()
         state = self.federation.layout.write(self.federation.server.model).to_torch_state_dict()
         model = save({name: tensor.contiguous() for name, tensor in state.items()})
         (self.folder / "model.safetensors").write_bytes(model)
