@@ -136,16 +136,6 @@ def test_a_simulation_that_is_left_can_be_kept_but_not_played_again(executor):
         list(simulation)
 
 
-def test_a_checkpoint_of_before_there_were_late_jobs():
-    task = make_task(sizes=(4, 17, 30, 8))
-    first, second = make(task, FADAS()), make(task, FADAS())
-    records = [r.as_dict() for r in stop_after(first, 7)]
-    tensors, values = snapshot.take(first)
-    assert values.pop("late") == []
-    snapshot.restore(second, tensors, values)
-    assert records + [r.as_dict() for r in second] == [r.as_dict() for r in make(task, FADAS())]
-
-
 def test_what_belongs_to_another_run_is_refused_and_changes_nothing(tmp_path):
     task = make_task(sizes=(4, 17, 30, 8))
     first = make(task, FADAS())
