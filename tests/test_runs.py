@@ -80,6 +80,12 @@ def test_check(tmp_path):
         with pytest.raises(ConfigError, match="not a run"):
             Writer(foreign, TABLES, overwrite)
     assert [path.name for path in foreign.iterdir()] == ["cat.jpg"], "not even a lock"
+    for name in ("model.safetensors", "summary.json"):  # someone else's: there are no settings of a run beside it
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("kept")
+        with pytest.raises(ConfigError, match="not a run"):
+            Writer(tmp_path / name, TABLES, overwrite=True)
+        assert [path.read_text() for path in (tmp_path / name).iterdir()] == ["kept"]
     (tmp_path / "empty").mkdir()
     assert check(tmp_path / "empty", TABLES) is False, "its run was killed before it could write anything"
     Writer(tmp_path / "empty", TABLES).close()

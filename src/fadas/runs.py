@@ -90,7 +90,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
 
 def _may_hold_run(names: set[str]) -> bool:
     """Does a folder with these files hold a run, or nothing yet? What else lies beside a run is left alone."""
-    return "config.toml" in names or all(map(_is_ours, names - {lock.NAME}))
+    return "config.toml" in names or names <= {lock.NAME}
 
 
 def _is_ours(name: str) -> bool:
@@ -99,8 +99,8 @@ def _is_ours(name: str) -> bool:
 
 
 def _empty(folder: Path) -> None:
-    """Remove a run's files, and nothing else."""
-    for path in folder.iterdir():
+    """Remove a run's files, and nothing else. Its settings last: without them, the rest would be nobody's."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.toml"):
         if _is_ours(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
