@@ -119,9 +119,8 @@ import os, sys, time
 from pathlib import Path
 from fadas import lock
 lock.take(Path(sys.argv[1]))
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)  # by now it has let go
 time.sleep(60)
 """
 
