@@ -1,5 +1,6 @@
 """A run's folder belongs to one living process at a time: real processes, killed without warning."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -143,6 +144,14 @@ def test_a_lock_ends_with_its_process_though_forked_workers_live_on(tmp_path):
     finally:
         os.kill(worker, signal.SIGKILL)
         holder.stdout.close()
+
+
+def test_a_lock_that_is_held_for_a_moment_only_keeps_nobody_out(tmp_path, monkeypatch):
+    passer_by = (tmp_path / lock.NAME).open("ab")
+    fcntl.flock(passer_by, fcntl.LOCK_EX)
+    monkeypatch.setattr("time.sleep", lambda seconds: passer_by.close())
+    lock.take(tmp_path)
+    lock.release(tmp_path)
 
 
 def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ The file stays: to delete it would be to lock another one than those who have op
 """
 
 import os
+import time
 from pathlib import Path
 from typing import IO
 
@@ -25,15 +26,24 @@ def take(folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / NAME).open("ab")
-    try:
-        if fcntl:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _locked(file):
         file.close()
-        raise ConfigError(f"{folder} is in use by another process", "busy") from None
-    except OSError:
-        pass  # a file system without locks
+        raise ConfigError(f"{folder} is in use by another process", "busy")
     _held[place] = file
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Whether the lock is ours now. Who only looks, or has just been forked, holds it for a moment: we try twice."""
+    for pause in (0.5, 0):
+        try:
+            if fcntl:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(pause)
+        except OSError:  # a file system without locks
+            return True
+    return False
 
 
 def release(folder: Path) -> None:
