@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -111,6 +112,16 @@ def test_a_version_travels_once():
     versions = {int(p.version[id]) for id in p.arrivals.ravel()}
     assert len(put) == 1 + len(versions)  # the task, and each version that a job starts from
     assert torch.equal(simulation.server.model.params, inline(task, algorithm)[1].params)
+
+
+def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as port:  # bound, so that nobody else takes it, but not listening
+        port.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{port.getsockname()[1]}"
+        executor = Ray(make_task(), LOCAL, 0, address=address)
+        with pytest.raises(RuntimeError, match=f"no Ray cluster answers at {address}: .*refused"):
+            executor.submit(Job(0, 0, 0), None, 0)
 
 
 def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):

@@ -6,10 +6,12 @@ then repeats its job. The server is on this process's CPU, which need not have a
 """
 
 import os
+import socket
 import sys
 import warnings
 import weakref
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 import torch
@@ -31,32 +33,50 @@ def _is_cuda(device: str) -> bool:
     return torch.device(device).type == "cuda"
 
 
+def _check_reachable(address: str | None) -> None:
+    """An error where nothing listens at host:port: Ray would try for a quarter of an hour."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdecimal() and "://" not in host:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except OSError as error:
+            raise RuntimeError(f"no Ray cluster answers at {address}: {error}") from None
+
+
 class Trainer:
-    """What runs in a Ray worker. Loads the task once."""
+    """What runs in a Ray worker. Loads the task once: every call names it, since a restarted worker has none."""
 
-    def __init__(
-        self, path: list[str], task: list[Any], local: LocalSGD, seed: int, device: str, options: dict[str, Any]
-    ) -> None:
-        import ray
-
+    def __init__(self, path: list[str], local: LocalSGD, seed: int, device: str, options: dict[str, Any]) -> None:
         sys.path += [entry for entry in path if entry not in sys.path]  # the task may come from the user's own modules
         torch.set_num_threads(1)  # a worker has one CPU; and the number of threads may change the last bits
         make = Cuda if _is_cuda(device) else Inline
-        self._executor = make(ray.get(task[0]), local, seed, device, **options)
+        self._make, self._lock = lambda task: make(task, local, seed, device, **options), Lock()
+        self._executor: Cuda | Inline | None = None
 
     def pid(self) -> int:
         return os.getpid()
 
-    def train(self, job: tuple[int, int, int], model: Any) -> tuple[Any, Any, float]:
-        self._executor.submit(Job(*job), self._model(model), 0)
-        update = self._executor.collect(Job(*job))
+    def train(self, task: list[Any], job: tuple[int, int, int], model: Any) -> tuple[Any, Any, float]:
+        executor = self._ready(task)
+        executor.submit(Job(*job), _model(model, executor.device), 0)
+        update = executor.collect(Job(*job))
         return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
 
-    def evaluate(self, model: Any) -> dict[str, float]:
-        return self._executor.evaluate(self._model(model))
+    def evaluate(self, task: list[Any], model: Any) -> dict[str, float]:
+        executor = self._ready(task)
+        return executor.evaluate(_model(model, executor.device))
 
-    def _model(self, arrays: Any) -> Model:
-        return Model(*(torch.tensor(array, device=self._executor.device) for array in arrays))
+    def _ready(self, task: list[Any]) -> Cuda | Inline:
+        import ray
+
+        with self._lock:  # with a GPU, several jobs may be the first
+            if self._executor is None:
+                self._executor = self._make(ray.get(task[0]))
+            return self._executor
+
+
+def _model(arrays: Any, device: str) -> Model:
+    return Model(*(torch.tensor(array, device=device) for array in arrays))
 
 
 class Ray(Pool[Any]):
@@ -106,6 +126,7 @@ class Ray(Pool[Any]):
             return
         ray = self._ray
         if not ray.is_initialized():
+            _check_reachable(self._address)
             ray.init(self._address, log_to_driver=False, include_dashboard=False, configure_logging=False)
             self._connected = True
         there = int(ray.cluster_resources().get("GPU" if self._cuda else "CPU", 0))
@@ -118,13 +139,12 @@ class Ray(Pool[Any]):
         gpu = {"num_gpus": 1, "max_concurrency": _PLACES + 1}  # one for evaluation
         options: dict[str, Any] = {"num_cpus": 1, **(gpu if self._cuda else {})}
         actor = ray.remote(Trainer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
-        # In a list, a reference stays one: the worker fetches it when it is ready to. We hold it for those restarted.
-        self._task = task = [ray.put(self.task)]
-        self.actors = [actor.remote(sys.path, task, self.local, self.seed, *self._options) for _ in range(count)]
+        self._task = [ray.put(self.task)]  # in a list, a reference stays one: who has the task does not fetch it again
+        self.actors = [actor.remote(sys.path, self.local, self.seed, *self._options) for _ in range(count)]
         self._free = [actor for _ in range(_PLACES if self._cuda else 2) for actor in self.actors]
 
     def _send(self, slot: Any, job: Job, start: Model) -> None:
-        self._under_way[slot.train.remote(tuple(job), self._store(start))] = (slot, job, start)
+        self._under_way[slot.train.remote(self._task, tuple(job), self._store(start))] = (slot, job, start)
 
     def _receive(self) -> Iterator[tuple[Any, Update]]:
         ready, _ = self._ray.wait(list(self._under_way), num_returns=1)
@@ -154,7 +174,7 @@ class Ray(Pool[Any]):
             with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
                 return super().evaluate(model)
         self._start()
-        return self._ray.get(self.actors[0].evaluate.remote(self._store(model)))
+        return self._ray.get(self.actors[0].evaluate.remote(self._task, self._store(model)))
 
     def close(self) -> None:
         super().close()
