@@ -96,4 +96,4 @@ def reproduce(
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Example: `fadas reproduce large-cifar10 --only fadas,fedbuff --device cuda`")(reproduce)
+    app.command(epilog="Example: `fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda`")(reproduce)
