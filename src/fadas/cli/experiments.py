@@ -14,7 +14,7 @@ from fadas.build import ConfigError, Diverged, Interrupted
 from fadas.cli.results import show
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
-Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Override a setting; may be repeated.")]
+Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C; may be repeated.")]
 Only = Annotated[str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
 Seed = Annotated[int | None, typer.Option(help="Instead of the experiment's seeds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

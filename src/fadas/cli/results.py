@@ -7,13 +7,10 @@ import typer
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or one run's.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, deployment or run.")],
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
 ) -> None:
-    """Compare the finished runs in a folder: print the table, write report.html.
-
-    The folder is an experiment's, a deployment's, or that of one run.
-    """
+    """Compare the finished runs in a folder: print the table, write report.html."""
     found = show(folder)
     if figures:
         from fadas.report.figures import save
