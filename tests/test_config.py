@@ -141,6 +141,21 @@ def test_paths_in_a_profile_are_relative_to_the_file_too_and_those_of_set_are_no
     assert load(path, ["delays.path=c.csv"], "smoke")["delays"]["path"] == "c.csv"
 
 
+def test_a_profile_counts_for_algorithms_with_settings_of_their_own_unless_it_names_them(tmp_path):
+    own = BASE + "run.steps = 50\nrun.eval_every = 7\n\n[algorithms.fedavg]\nrun.steps = 60\n"
+    path = write(tmp_path, own + "[profiles.smoke]\nrun.steps = 3\nalgorithms.fedavg.run.steps = 2\n")
+    steps = {label: resolve(load(path, profile="smoke"), label, 0).run for label in ("fadas", "fedavg")}
+    assert (steps["fadas"].steps, steps["fadas"].eval_every, steps["fedavg"].steps) == (3, 7, 2)
+    assert resolve(load(path, ["run.steps=4"], "smoke"), "fedavg", 0).run.steps == 4
+
+
+def test_the_words_of_faults_need_no_quotes_on_the_command_line(tmp_path):
+    for kind in ("nan", "inf", "fail"):
+        faults = ["faults.some.clients=[1]", f"faults.some.kind={kind}"]
+        assert load(write(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
+        resolved(tmp_path, overrides=faults)
+
+
 def test_limits_may_stand_with_each_algorithm(tmp_path):
     tables = load(write(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
     assert seeds(tables) == (0,)
@@ -193,7 +208,8 @@ MISTAKES = [
     ("", ["run.seeds=[1, 1]"], "seeds must be different"),
     ("", ["run.seeds=1"], "run.seeds must be a list"),
     ("", ["local.lr=-0.1"], "local: lr must be a positive number"),
-    ("", ["local.lr=nan"], "lr must be a positive number"),
+    ("local.lr = nan\n", [], "lr must be a positive number"),
+    ("", ["local.lr=nan"], "lr must be a number, not 'nan'"),
     ("eta = -1\n", [], "algorithms.fadas: eta must be a positive number"),
     ("eta = 'big'\n", [], "algorithms.fadas.eta must be a number, not 'big'"),
     ("", ["schedule.concurrency=13"], "concurrency (13) exceeds the number of clients (12)"),

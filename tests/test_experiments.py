@@ -29,6 +29,6 @@ def test_smoke(path, data, tmp_path):
     ]  # fmt: skip
     for result in results:
         assert result["metrics"]["loss"] > 0
-        assert result["step"] >= 1
+        assert 1 <= result["step"] <= 75
     kept = "adapter/adapter_model.safetensors" if language else "model.safetensors"
     assert (tmp_path / "fadas-1" / kept).exists()

@@ -28,8 +28,11 @@ def load(
     profiles = as_table(tables.pop("profiles", {}), "profiles")
     if profile is not None:
         if profile not in profiles:
-            raise unknown("profile", profile, profiles)
-        tables = _merge(tables, as_table(profiles[profile], f"profiles.{profile}"))
+            raise unknown("profile", profile, profiles) if profiles else ConfigError(f"{path} has no profiles")
+        changes = as_table(profiles[profile], f"profiles.{profile}")
+        for key, value in flatten({name: changes[name] for name in OWN_SECTIONS if name in changes}).items():
+            _put_where_overridden(tables, key, value, f"profiles.{profile}")
+        tables = _merge(tables, changes)
     for section in ("task", "delays"):  # a path in the file is relative to the file
         if _has(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
             tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
@@ -70,11 +73,18 @@ def _override(tables: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         value = text  # a bare word is a string
+    if text in ("nan", "inf"):  # kinds of faults; as numbers, no setting takes them
+        value = text
     put(tables, key, value, f"--set {override}")
-    if key.partition(".")[0] in OWN_SECTIONS:  # said on the command line, so it counts for every algorithm
-        for label, table in tables.get("algorithms", {}).items():
-            if isinstance(table, dict) and _has(table, key):
-                put(tables, f"algorithms.{label}.{key}", value, f"--set {override}")
+    if key.partition(".")[0] in OWN_SECTIONS:
+        _put_where_overridden(tables, key, value, f"--set {override}")
+
+
+def _put_where_overridden(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """What a profile or the command line says of a section counts for every algorithm, whatever it has of its own."""
+    for label, table in as_table(tables.get("algorithms", {}), "algorithms").items():
+        if _has(table, key):
+            put(tables, f"algorithms.{label}.{key}", value, where)
 
 
 def put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
