@@ -206,13 +206,25 @@ def frozen():
     return module
 
 
+def single():
+    return nn.Linear(6, 3)
+
+
 def embedding():
     return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3))
 
 
 @pytest.mark.parametrize(
     ("model", "stacked"),
-    [(sequential, True), (Chain, True), (Shared, False), (Residual, False), (Detached, False), (frozen, False)]
+    [
+        (sequential, True),
+        (Chain, True),
+        (single, True),
+        (Shared, False),
+        (Residual, False),
+        (Detached, False),
+        (frozen, False),
+    ]
     + [(embedding, False), (Branching, False)],
 )
 @pytest.mark.parametrize("loss", [cross_entropy, column_loss], ids=["cross entropy", "squares"])
@@ -265,17 +277,32 @@ def test_what_is_random_is_refused_in_a_batch():
         BatchTrainer(FlatModule(task.module()), task, LOCAL, 0).rehearse()
 
 
-def test_a_module_in_double_precision():
-    task = make_task()
+@pytest.mark.parametrize("batchnorm", [False, True])
+def test_a_module_in_double_precision(batchnorm):
+    task = make_task(batchnorm=batchnorm, sizes=(7,))  # a seventh is not the same number in single precision
     model = task.model
     task.model = lambda: model().double()
     task.clients = [(inputs.double(), targets) for inputs, targets in task.clients]
-    flat = FlatModule(task.module())
-    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    flat, local = FlatModule(task.module()), LocalSGD(lr=0.1, batch_size=7)
+    trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
     (update,) = trainer.train([(Job(0, 0, 0), flat.read())])
-    plain = train(flat, task, LOCAL, 5, Job(0, 0, 0), flat.read())
-    torch.testing.assert_close(update.delta, plain.delta)
+    plain = train(flat, task, local, 5, Job(0, 0, 0), flat.read())
+    torch.testing.assert_close(update.delta, plain.delta, rtol=1e-10, atol=1e-14)
+    assert update.metrics["loss"] == pytest.approx(float(plain.metrics["loss"]), rel=1e-12)
     assert update.buffers.dtype == plain.buffers.dtype
+
+
+def test_weights_decay_as_fast_when_jobs_are_stacked():
+    """Seen where nothing else happens: in weights whose inputs are 0. Rounding must not go one way in all of them."""
+    data = [(torch.zeros(5, 1000), torch.zeros(5).long())]
+    task, local = Task(lambda: nn.Linear(1000, 3), data), LocalSGD(lr=0.01, steps=200, batch_size=5, weight_decay=1e-4)
+    trainer = BatchTrainer(FlatModule(task.module(1)), task, local, 1)
+    assert trainer.stacked
+    start = FlatModule(task.module(1)).read()
+    (update,) = trainer.train([(Job(0, 0, 0), start)])
+    weights = start.params[:3000].double()
+    decayed = -(update.delta[:3000].double() @ weights) / (weights @ weights)
+    assert float(decayed) == pytest.approx(200 * 0.01 * 1e-4, rel=0.005)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

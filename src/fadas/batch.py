@@ -175,7 +175,7 @@ class BatchTrainer:
                 loss = stacked.step(inputs.flatten(0, 1), targets.flatten(0, 1), weights.flatten())
                 losses[k, :active] = loss.view_as(weights)
         total = losses.mul_(batch.weights).sum((0, 2))
-        return stacked.unload(), total.new_zeros(jobs, 0), total
+        return stacked.unload(), self.flat.buffers.new_zeros(jobs, 0), total
 
     def _run_mapped(self, batch: "_Batch") -> Trained:
         flat, local, jobs = self.flat, self.local, len(batch.work)
@@ -187,7 +187,7 @@ class BatchTrainer:
             for name, rows in flat.named_buffers(torch.stack([start.buffers for _, start in batch.work])).items()
         }
         counters = {name: initial.expand(jobs, *initial.shape).clone() for name, initial in flat.counters.items()}
-        total = torch.zeros(jobs, device=params.device)
+        total = params.new_zeros(jobs)
         for k, active in enumerate(batch.active):
             width = None if self._pads else int(batch.lengths[k, 0])  # without padding all are equally long
             index, weights = batch.index[k, :active, :width], batch.weights[k, :active, :width]
@@ -240,7 +240,8 @@ class _Batch:
     def weights(self) -> Tensor:
         """The share of each place in its batch's mean loss; of padding, none."""
         places = torch.arange(self.index.shape[2], device=self.index.device)
-        return (places < self.lengths[..., None]) / self.lengths[..., None]
+        taken = places < self.lengths[..., None]
+        return taken.to(self.work[0][1].params.dtype) / self.lengths[..., None]
 
 
 def _near(one: Tensor, other: Tensor) -> bool:

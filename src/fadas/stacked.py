@@ -57,11 +57,15 @@ class Linear:
     def learn(self, grad: Tensor) -> None:
         """The SGD step, given the gradient of what went out."""
         grad = grad.view(self._jobs, -1, grad.shape[-1])
-        self._weight.baddbmm_(grad.mT, self._rows, beta=self.decay, alpha=-self.lr)
+        if self.decay:  # apart: as a factor of 1 - lr * decay in the product, it would be rounded alike for all weights
+            self._weight.add_(self._weight, alpha=-self.lr * self.decay)
+        self._weight.baddbmm_(grad.mT, self._rows, alpha=-self.lr)
         if self._bias is not None:
             if self._ones.shape[0] != self._jobs or self._ones.shape[2] != grad.shape[1]:
                 self._ones = grad.new_ones(self._jobs, 1, grad.shape[1])
-            self._bias.baddbmm_(self._ones, grad, beta=self.decay, alpha=-self.lr)
+            if self.decay:
+                self._bias.add_(self._bias, alpha=-self.lr * self.decay)
+            self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
 
     def clear(self) -> None:
         self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
@@ -103,7 +107,7 @@ class Stacked:
 
     def __init__(self, flat: FlatModule, loss: Loss, lr: float, weight_decay: float) -> None:
         self._flat, self._loss = flat, loss
-        self._layers = _chain(flat.module, lr, 1 - lr * weight_decay)
+        self._layers = _chain(flat.module, lr, weight_decay)
         self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
         used = [name for layer in self._linear for name in layer.names if name]
         if sorted(used) != sorted(flat.param_shapes):
@@ -145,6 +149,8 @@ class Stacked:
 
 def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
     """The module as a chain of layers, found by tracing what its `forward` does."""
+    if type(module) is nn.Linear:  # of a module given by itself, the tracer sees the inside
+        return [Linear(lr, decay, "weight", "bias" if module.bias is not None else None)]
     graph = fx.Tracer().trace(module)
     modules = dict(module.named_modules())
     layers: list[Layer] = []
