@@ -157,8 +157,9 @@ def test_presets_schedules():
     for make in (FADAS, FADAS_DA, FedBuff, CA2FL):
         assert make().schedule(25, 5) == Schedule(25, 5, "arrival")
     assert FedAvg().schedule(25, 5) == Schedule(25, 25, "round")
+    assert FedAMS().schedule(5, 10) == Schedule(5, 5, "round")
     with pytest.raises(ValueError, match="exceeds concurrency"):
-        FedAMS().schedule(5, 10)
+        Schedule(5, 10, "round")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -68,6 +68,9 @@ def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
     with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
         check(flat, task, LOCAL)
     check(flat, task, LocalSGD(batch_size=4))
+    check(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, of one, is never trained
+    with pytest.raises(ValueError, match="client 1 with a batch of one"):
+        check(flat, task, LocalSGD(batch_size=5, steps=3))
     plain = make_task(sizes=(8, 11))
     check(FlatModule(plain.module()), plain, LOCAL)
 

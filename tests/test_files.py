@@ -50,6 +50,17 @@ def test_floats_of_any_length_and_labels_or_probabilities(tmp_path, kind, probab
     assert learns(files(str(tmp_path), "conftest:TinyNet", 2))[-1].metrics["loss"] > 0
 
 
+def test_clients_with_few_examples_keep_them_when_some_are_held_out(tmp_path):
+    for name, size in (("a", 10), ("b", 2), ("c", 1)):
+        np.savez(tmp_path / f"{name}.npz", x=np.zeros((size, 6)), y=np.arange(size))
+    task = files(str(tmp_path), "conftest:TinyNet", 3, validation=0.2)
+    assert list(task.sizes) == [8, 2, 1]
+    assert sorted([*task.clients[0][1].tolist(), *task.test[1].tolist()]) == list(range(10))
+    for share in (0.04, 1.5):
+        with pytest.raises(ValueError, match=f"a held-out share of {share} leaves every client"):
+            files(str(tmp_path), "conftest:TinyNet", 3, validation=share)
+
+
 def test_from_the_command_line(tmp_path, monkeypatch):
     write_files(tmp_path / "f")
     (tmp_path / "mine.toml").write_text(

@@ -36,8 +36,7 @@ class Algorithm:
 
     def schedule(self, concurrency: int, buffer: int) -> Schedule:
         """The method's schedule in an experiment with this M_c and M."""
-        synchronous = self.refill == "round" and buffer <= concurrency
-        return Schedule(concurrency, self.buffer or (concurrency if synchronous else buffer), self.refill)
+        return Schedule(concurrency, self.buffer or (concurrency if self.refill == "round" else buffer), self.refill)
 
     def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> ServerState:
         """Lines 9 to 16 of Algorithm 1. Pure: writes to none of its arguments."""

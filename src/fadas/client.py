@@ -89,9 +89,7 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     generator of its own choice.
     """
     _check_transform(task)
-    alone = next(
-        (c for c, size in enumerate(task.sizes) if 1 in (size, size % local.batch_size, local.batch_size)), None
-    )
+    alone = next((client for client, size in enumerate(task.sizes) if _has_batch_of_one(local, size)), None)
     if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
         return
     before = flat.read()
@@ -105,6 +103,11 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         raise ValueError(f"{hint}, which the module's BatchNorm cannot take; choose another") from None
     finally:
         flat.load(before)
+
+
+def _has_batch_of_one(local: LocalSGD, examples: int) -> bool:
+    full, rest = divmod(examples, local.batch_size)
+    return local.batch_size == 1 or (rest == 1 and (local.steps is None or local.steps > full))
 
 
 def _check_transform(task: Task) -> None:

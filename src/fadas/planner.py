@@ -29,7 +29,7 @@ class Plan:
     """Arrays over jobs (`client`, `version`, `start`, `end`, `outcome`), over endings (`ended`) and steps (`time`).
 
     `ended` holds job ids in the order in which the jobs end, up to the arrival that closes the last step; the jobs
-    that are not in it are still in flight then.
+    that are not in it end later, or not within the limits.
     """
 
     schedule: Schedule

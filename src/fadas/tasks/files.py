@@ -59,13 +59,19 @@ def _load(file: Path) -> tuple[Tensor, Tensor]:
 
 
 def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
-    """A share of the clients' examples taken away and pooled."""
+    """A share of the clients' examples taken away and pooled. Who has too few for that keeps them."""
     kept: list[Data] = []
     taken: list[Data] = []
     for client, columns in enumerate(data):
-        rest, away = split_off(len(columns[-1]), share, np.random.default_rng([client, HOLDOUT]))
+        size = len(columns[-1])
+        if not 0 < round(size * share) < size:
+            kept.append(columns)
+            continue
+        rest, away = split_off(size, share, np.random.default_rng([client, HOLDOUT]))
         kept.append([column[rest] for column in columns])
         taken.append([column[away] for column in columns])
+    if not taken:
+        raise ValueError(f"a held-out share of {share} leaves every client with nothing on one side")
     return kept, [torch.cat(columns) for columns in zip(*taken, strict=True)]
 
 
