@@ -28,10 +28,10 @@ _OPEN = (
     "has its even share gets nothing of the classes that follow, as in the papers it cites for it; training images "
     "are cropped and flipped at random; the global BatchNorm statistics are the mean of those of the clients of the "
     "step; runs on a GPU use bf16 autocast. FADAS-DA divides eta by a step's largest delay where that exceeds tau_c, "
-    "as the appendix has it. Runs under mild delays have 500 rounds, and FADAS-DA has tau_c = 1 there; under large "
-    "delays it has 8, the best of the paper's ablation. FedBuff has no staleness weights. FedAsync is read in two "
-    "ways, models mixed with alpha = 0.6 and polynomial staleness, or the whole delta added, and gets as many client "
-    "updates as the others. The ablations have Dir(0.1). CA2FL is not in the paper. Each file in `experiments/` has "
+    "as the appendix has it. Under mild delays, asynchronous runs have 500 rounds, and FADAS-DA has tau_c = 1; under "
+    "large delays it has 8, the best of the paper's ablation. FedBuff has no staleness weights. FedAsync is read in "
+    "two ways, models mixed with alpha = 0.6 and polynomial staleness, or the whole delta added, and gets as many "
+    "client updates as the others. The ablations have Dir(0.1). CA2FL is not in the paper. Each file in `experiments/` has "
     "the rest."
 )
 _RELEASED = (
