@@ -31,8 +31,8 @@ _OPEN = (
     "as the appendix has it. Under mild delays, asynchronous runs have 500 rounds, and FADAS-DA has tau_c = 1; under "
     "large delays it has 8, the best of the paper's ablation. FedBuff has no staleness weights. FedAsync is read in "
     "two ways, models mixed with alpha = 0.6 and polynomial staleness, or the whole delta added, and gets as many "
-    "client updates as the others. The ablations have Dir(0.1). CA2FL is not in the paper. Each file in `experiments/` has "
-    "the rest."
+    "client updates as the others. The ablations have Dir(0.1). CA2FL is not in the paper. Each file in "
+    "`experiments/` has the rest."
 )
 _RELEASED = (
     "**As printed** is Algorithm 1, decided as above. **Released code** is what the authors' code "
