@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -19,20 +18,10 @@ from fadas import lock
 from fadas.build import ConfigError
 from fadas.identity import identity, precision, same
 from fadas.ledger import TAUS
+from fadas.names import checkpoints, is_checkpoint, is_ours
 from fadas.toml import dumps
 
 Line = dict[str, Any]
-_CHECKPOINT = re.compile(r"checkpoint-\d{9}\.(ckpt|tmp)")  # what a finished run has no more
-_DRAFTS = ("config.toml.tmp", "partition.json.tmp", "summary.json.tmp")
-FILES = (
-    "config.toml",
-    "metrics.jsonl",
-    "model.safetensors",
-    "adapter",
-    "partition.json",
-    "summary.json",
-    "report.html",
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)
-    if not (overwrite or resume) and any(_CHECKPOINT.fullmatch(path.name) for path in folder.glob("*.ckpt")):
+    if not (overwrite or resume) and checkpoints(folder):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
@@ -93,15 +82,10 @@ def _may_hold_run(names: set[str]) -> bool:
     return "config.toml" in names or names <= {lock.NAME}
 
 
-def _is_ours(name: str) -> bool:
-    known = name in FILES or name in _DRAFTS or name.startswith("events.out.tfevents")
-    return known or bool(_CHECKPOINT.fullmatch(name))
-
-
 def _empty(folder: Path) -> None:
     """Remove a run's files, and nothing else. Its settings last: without them, the rest would be nobody's."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.toml"):
-        if _is_ours(path.name):
+        if is_ours(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -173,7 +157,7 @@ class Writer:
         self._metrics.close()
         self.write_json("summary.json", summary)
         for path in self.folder.iterdir():
-            if _CHECKPOINT.fullmatch(path.name):
+            if is_checkpoint(path.name):
                 path.unlink()
         self.close()
 
