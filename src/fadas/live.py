@@ -16,12 +16,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fadas.build import ConfigError
+from fadas.intact import DAMAGE
 from fadas.terminal import console
 
 _CLIENTS = 12  # that are shown: those heard of last
 _QUIET = 20
 _DEPTHS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError)
 
 
 class Heard(NamedTuple):
@@ -56,7 +56,7 @@ class Follower:
             self.row = self._row()
         except FileNotFoundError:  # removed or renamed at this very moment: what was known stands
             pass
-        except _DAMAGE:  # by whatever its files hold; the other runs are none the worse for it
+        except (*DAMAGE, OSError):  # by whatever its files hold; the other runs are none the worse for it
             self._forget(0)
             self.outcome = "damaged"
             self.row = self._row()

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas import lock
+from fadas import intact, lock
 from fadas.build import ConfigError
 from fadas.identity import identity, precision, same
-from fadas.ledger import TAUS
 from fadas.names import checkpoints, is_checkpoint, is_ours
 from fadas.toml import dumps
 
@@ -168,17 +167,21 @@ class Writer:
 
 def read(folder: Path) -> Run:
     """A finished run; a ConfigError if the folder does not hold one."""
+    file, counts = folder, None
     try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        records = read_lines(folder / "metrics.jsonl")
-        partition = folder / "partition.json"
-        counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
-        _validate(config, records, summary, counts)
+        config = tomllib.loads((file := folder / "config.toml").read_text(encoding="utf-8"))
+        intact.check_settings(config)
+        summary = json.loads((file := folder / "summary.json").read_text(encoding="utf-8"))
+        intact.check_summary(summary)
+        records = read_lines(file := folder / "metrics.jsonl")
+        intact.check_records(records, summary)
+        if (file := folder / "partition.json").exists():
+            counts = json.loads(file.read_text(encoding="utf-8"))["counts"]
+            intact.check_counts(counts)
     except OSError as error:
         raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})", "damaged") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}", "damaged") from None
+    except intact.DAMAGE as error:
+        raise ConfigError(f"{folder} is damaged: {file.name}: {type(error).__name__}: {error}", "damaged") from None
     return Run(folder, config, records, summary, counts)
 
 
@@ -193,48 +196,6 @@ def kept(folder: Path, mark: Sequence[Any]) -> int:
 
 def read_lines(path: Path) -> list[Line]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> None:
-    """What reports rely on; anything else raises."""
-    for name in ("experiment", "algorithm"):
-        _need(summary, name, str)
-    for name in ("seed", "step", "place"):
-        _need(summary, name, int)
-    for name in TAUS:
-        _need(summary, name, int | float)
-    diverged = _need({"diverged": None, **summary}, "diverged", str | None)
-    for name in ("target", "time_to_target"):
-        _need({name: None, **summary}, name, int | float | None)
-    _need({"task": {}, **config}, "task", dict)
-    _need({"run": {}, **config}, "run", dict)
-    for record in records:
-        for name in ("step", "updates", "dropped", "expired"):
-            _need(record, name, int)
-        for reason in _need(record, "refused", dict):
-            _need(record["refused"], reason, int)
-        for name in ("time", "eta"):
-            _need(record, name, int | float)
-        _need({"accuracy": None, **(_need(record, "metrics", dict | None) or {})}, "accuracy", int | float | None)
-        for job in _need(record, "jobs", list):
-            for name in ("client", "tau"):
-                _need(job, name, int)
-            for name in ("start", "end"):
-                _need(job, name, int | float)
-    if not (records or diverged) or (records[-1]["step"] if records else 0) != summary["step"]:
-        raise ValueError("metrics.jsonl does not end where summary.json says")
-    if counts is not None:
-        labels = {
-            len(_need({"client": client}, "client", list)) for client in _need({"counts": counts}, "counts", list)
-        }
-        if len(labels) != 1 or not all(type(n) is int and 0 <= n < 2**53 for client in counts for n in client):
-            raise ValueError("partition.json holds something other than counts")
-
-
-def _need(table: Any, name: str, kind: Any) -> Any:
-    if not isinstance(table[name], kind):
-        raise TypeError(f"{name} is {table[name]!r}")
-    return table[name]
 
 
 def find(folder: Path) -> list[Run]:
