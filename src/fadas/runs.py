@@ -185,6 +185,26 @@ def read(folder: Path) -> Run:
     return Run(folder, config, records, summary, counts)
 
 
+def finished(wanted: Mapping[Path, Mapping[str, Any]], overwrite: bool, resume: bool) -> dict[Path, Line]:
+    """The summaries of those runs that are there already; of folders and settings, as `check` takes them.
+
+    That other processes are at some is an error only where there is nothing else to do.
+    """
+    there: dict[Path, Line] = {}
+    busy: list[ConfigError] = []
+    for folder, tables in wanted.items():
+        try:
+            if check(folder, tables, overwrite, resume):
+                there[folder] = read(folder).summary
+        except ConfigError as error:
+            if error.matter != "busy":
+                raise
+            busy.append(error)
+    if busy and len(busy) + len(there) == len(wanted):
+        raise busy[0]
+    return there
+
+
 def kept(folder: Path, mark: Sequence[Any]) -> int:
     """How much of metrics.jsonl belongs to a `Writer.mark`; a ValueError if that is no more what it was."""
     length, digest = mark
