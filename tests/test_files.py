@@ -107,6 +107,11 @@ class Pairs(Dataset):
         return np.full(6, i / 9), np.int32(i % 3)
 
 
+class Masked(Pairs):
+    def __getitem__(self, i):
+        return np.ma.masked_equal(np.arange(6.0), i), i % 3
+
+
 @pytest.mark.parametrize("labels", [np.int32, np.uint8])
 @pytest.mark.parametrize("executor", ["auto", "inline"])
 def test_numpy_arrays(labels, executor):
@@ -146,11 +151,19 @@ def test_numpy_arrays_for_regression(executor):
         ((np.zeros((3, 6)), 1), "all of one length"),
         ((np.zeros((3, 6)), np.zeros(2)), "all of one length"),
         (None, "arrays of numbers"),
+        ((np.ma.masked_less(np.arange(18.0).reshape(3, 6), 1), np.zeros(3, int)), "a masked array lacks values"),
+        ((np.zeros((3, 6)), np.ma.masked_equal([0, 1, 2], 1)), "a masked array lacks values"),
+        (Masked(), "a masked array lacks values"),
     ],
 )
 def test_what_is_no_data_is_refused_at_once(data, message):
     with pytest.raises(ValueError, match=f"client 1: .*{message}"):
         Task(TinyNet, [make_task().clients[0], data])
+
+
+def test_masked_arrays_that_mask_nothing_are_taken():
+    x, y = (np.ma.array(column.numpy()) for column in make_task().clients[0])
+    assert torch.equal(Task(TinyNet, [(x, y)]).clients[0][0], make_task().clients[0][0])
 
 
 def test_torch_datasets():

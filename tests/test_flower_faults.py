@@ -379,6 +379,40 @@ def test_a_run_whose_nodes_all_fail_is_given_up(play):
         play({ONE: Node(error(ErrorCode.UNKNOWN)), TWO: Node(error(ErrorCode.UNKNOWN))})
 
 
+def test_a_run_in_which_no_update_is_accepted_any_more_has_diverged_and_can_go_on_all_the_same(play, tmp_path):
+    replies = itertools.count()
+
+    def answer(message):
+        count = next(replies)
+        if count % 10 == 9:  # nodes that fail now and then do not hide it
+            return error(ErrorCode.UNKNOWN)(message)
+        return trained(message) if count < 8 else content(arrays=NAN)(message)
+
+    with pytest.raises(fadas.Diverged, match=r"^none of the last 141 updates was accepted \(not finite: 141\)$"):
+        play({ONE: Node(answer), TWO: Node(answer)})
+    run = runs.read(tmp_path / "fadas-0")
+    assert (run.diverged.split()[0], run.summary["step"], len(run.records)) == ("none", 8, 8)
+    assert "accuracy" not in run.summary
+    assert not (run.folder / "model.safetensors").exists()
+    assert said(play.log, "without its summary.json it would go on")
+    before = {path: path.read_bytes() for path in run.folder.iterdir()}
+    with pytest.raises(ConfigError, match="holds a run that diverged: choose another folder"):
+        play({ONE: Node()})
+    assert before == {path: path.read_bytes() for path in run.folder.iterdir()}
+    (run.folder / "summary.json").unlink()
+    play({ONE: Node()})
+    assert play.records[:8] == run.records
+    assert runs.read(run.folder).diverged is None
+
+
+def test_a_step_that_gives_a_model_which_is_not_finite_is_the_last(play, tmp_path):
+    huge = ArrayRecord({"w": Array(np.full(2, 1.5e38, np.float32))})
+    with pytest.raises(fadas.Diverged, match="step 2 gave a model that is not finite"):
+        play({ONE: Node(content(arrays=huge))}, reply="delta")
+    run = runs.read(tmp_path / "fadas-0")
+    assert (run.diverged, run.summary["step"]) == ("step 2 gave a model that is not finite", 1)
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(play, tmp_path, damaged):
     answer = mortal(11)

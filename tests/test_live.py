@@ -114,7 +114,56 @@ def test_what_cannot_be_shown_is_said(tmp_path):
         watch(tmp_path / "typo", once=False)
     with pytest.raises(ConfigError, match="no run in"):
         watch(tmp_path, once=True)
-    writer = Writer(tmp_path / "fadas-0", TABLES)
-    writer.append({"nonsense": 1})
-    with pytest.raises(ConfigError, match="damaged"):
-        watch(tmp_path, once=True)
+
+
+def finished(folder):
+    writer = Writer(folder, TABLES)
+    writer.append(line(1, 0.25))
+    writer.finish(summarise([line(1, 0.25)]))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("summary.json", ""),
+        ("summary.json", '{"diverged": '),
+        ("summary.json", "[]"),
+        ("metrics.jsonl", '{"nonsense": 1}\n'),
+        ("metrics.jsonl", json.dumps(line(1, 0.25))[:40] + "\n"),
+        ("metrics.jsonl", json.dumps({**line(1), "jobs": []}) + "\n"),
+        ("metrics.jsonl", json.dumps({**line(1), "step": "one"}) + "\n"),
+        ("config.toml", "name ="),
+        ("config.toml", "run = 3"),
+        ("config.toml", 'run = {steps = "many"}'),
+    ],
+)
+def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_path, capsys, file, text):
+    for name in ("a-0", "b-0", "c-0"):
+        finished(tmp_path / name)
+    path = tmp_path / "b-0" / file
+    whole = path.read_bytes()
+    path.write_text(text)
+    watch(tmp_path, once=True)
+    rows = {row.split()[0]: row for row in capsys.readouterr().out.splitlines() if "-0 " in row}
+    assert "damaged" in rows["b-0"]
+    assert all("finished" in rows[name] and "25.0%" in rows[name] for name in ("a-0", "c-0"))
+    follower = Follower(tmp_path / "b-0")
+    assert "damaged" in shown(follower)
+    path.write_bytes(whole)  # it was being copied
+    assert "25.0%" in shown(follower)
+    assert (follower.outcome, follower.progress) == ("finished", 1.0)
+
+
+def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
+    finished(tmp_path / "a-0")
+    (tmp_path / "a-0" / "summary.json").unlink()
+    (tmp_path / "a-0" / "summary.json").mkdir()
+    assert "damaged" in shown(Follower(tmp_path / "a-0"))
+
+
+def test_watching_ends_though_a_run_is_damaged(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fadas.live._QUIET", 1)
+    finished(tmp_path / "a-0")
+    (tmp_path / "a-0" / "summary.json").write_text("{")
+    watch(tmp_path, once=False)
+    assert "damaged" in capsys.readouterr().out

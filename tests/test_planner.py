@@ -175,11 +175,22 @@ def test_an_outage_of_all_clients_passes(refill):
     assert 3000 < p.time[p.time > 12][0] < 3005
 
 
-def test_an_outage_that_outlasts_too_many_jobs_is_refused(monkeypatch):
+def test_an_outage_that_outlasts_too_many_jobs_is_refused_as_that(monkeypatch):
     monkeypatch.setattr("fadas.planner._WAIT", 10_000)
     endless = Delays(Uniform(1, 2), faults=(Fault("fail", None, 0.0, 1e12),))
-    with pytest.raises(ValueError, match=r"all clients are stopped by \[faults\]$"):
+    reason = (
+        r"in 11,400 jobs: all clients are stopped by \[faults\]; failures last until time 1e\+12, too far from 4\d+"
+    )
+    with pytest.raises(ValueError, match=reason):
         plan(Schedule(4, 2), 6, endless, steps=50)
+
+
+def test_failures_of_single_clients_do_not_shorten_how_long_an_outage_is_waited_for(monkeypatch):
+    monkeypatch.setattr("fadas.planner._WAIT", 10_000)
+    single, all_of_them = Fault("fail", (0, 1, 2), 0.0, 1e12), Fault("fail", None, 10_000.0, 12_000.0)
+    p = plan(Schedule(4, 2), 6, Delays(Uniform(1, 2), faults=(single, all_of_them)), time=13_000.0)
+    assert (p.outcome[p.start < 10_000] == DROPPED).sum() > 10_000
+    assert p.time[-1] > 12_000
 
 
 def test_plans_depend_on_the_seed_only():

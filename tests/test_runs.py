@@ -134,6 +134,7 @@ def test_summary():
 
 
 GOOD = line(1, 0.5)
+SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summarise([GOOD])}
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,9 @@ GOOD = line(1, 0.5)
         ("summary.json", "{"),
         ("summary.json", "[]"),
         ("summary.json", '{"algorithm": "a"}'),
+        ("summary.json", to_json({**SUMMARY, "accuracy": "high"})),
+        ("summary.json", to_json({**SUMMARY, "tau_max": 10**400})),
+        ("summary.json", to_json({**SUMMARY, "target": 1e300})),
         ("metrics.jsonl", ""),
         ("metrics.jsonl", "not json\n"),
         ("metrics.jsonl", "3\n"),
@@ -164,7 +168,7 @@ def test_damaged_folders(tmp_path, file, text):
     write(tmp_path / "a-0", [GOOD])
     find(tmp_path)
     (tmp_path / "a-0" / file).write_text(text)
-    with pytest.raises(ConfigError, match="damaged"):
+    with pytest.raises(ConfigError, match=f"a-0 is damaged: {file}: "):
         find(tmp_path)
 
 

@@ -19,7 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-_PATTERN = f"checkpoint-{'[0-9]' * 9}.ckpt"  # and not a copy that someone keeps beside
+from fadas.names import checkpoint as name_of
+from fadas.names import checkpoints as found
+
 _DIGEST = 64
 _DTYPES = {
     torch.float64: "F64",
@@ -41,7 +43,7 @@ class Damaged(ValueError):
 
 def write(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
     """Save a checkpoint; then, and only then, remove all but the last two."""
-    path = folder / f"checkpoint-{step:09d}.ckpt"
+    path = folder / name_of(step)
     draft = path.with_suffix(".tmp")
     try:
         with draft.open("wb") as file:
@@ -149,11 +151,6 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load(payload), values
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise Damaged(str(error) or type(error).__name__) from None
-
-
-def found(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the newest first."""
-    return sorted(folder.glob(_PATTERN), reverse=True)
 
 
 def sync(folder: Path) -> None:

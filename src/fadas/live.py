@@ -5,7 +5,6 @@ import os
 import time
 import tomllib
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fadas.build import ConfigError
+from fadas.intact import DAMAGE
 from fadas.terminal import console
 
 _CLIENTS = 12  # that are shown: those heard of last
@@ -34,11 +34,12 @@ class Heard(NamedTuple):
 
 
 class Follower:
-    """A run's folder, read as it grows."""
+    """A run's folder, read as it grows. `outcome` is finished, diverged or damaged; empty while the run goes on."""
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
-        self.folder, self.name = folder, name or folder.name
+        self.folder, self.name, self.outcome = folder, name or folder.name, ""
         self._forget(0)
+        self.row = self._row()
 
     def _forget(self, made: int) -> None:
         self._made, self._offset, self._begin, self._first = made, 0, time.monotonic(), 0
@@ -47,16 +48,27 @@ class Follower:
         self.accuracy: float | None = None
         self.clients: dict[int, Heard] = {}
 
-    @property
-    def outcome(self) -> str:
-        """How it ended: finished or diverged; empty while it has not."""
+    def read(self) -> None:
+        """See how the run stands. A damaged one is read from its beginning the next time: it may be copied just now."""
+        try:
+            self.outcome = self._ended()
+            self._follow()
+            self.row = self._row()
+        except FileNotFoundError:  # removed or renamed at this very moment: what was known stands
+            pass
+        except (*DAMAGE, OSError):  # by whatever its files hold; the other runs are none the worse for it
+            self._forget(0)
+            self.outcome = "damaged"
+            self.row = self._row()
+
+    def _ended(self) -> str:
         try:
             summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return ""
         return "diverged" if summary.get("diverged") else "finished"
 
-    def read(self) -> None:
+    def _follow(self) -> None:
         """Take the whole lines that are new; all of them where the run was begun anew, or has lost some by a resume."""
         settings = self.folder / "config.toml"
         with (self.folder / "metrics.jsonl").open("rb") as file:
@@ -93,7 +105,7 @@ class Follower:
         seconds = time.monotonic() - self._begin
         return (self.last["updates"] - self._first) / seconds if self.last and seconds > 0.5 else 0.0
 
-    def row(self) -> list[RenderableType]:
+    def _row(self) -> list[RenderableType]:
         if not self.last:
             state = self.outcome or "waiting for the first step"
             return [escape(self.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
@@ -120,7 +132,7 @@ def view(followers: list[Follower]) -> RenderableType:
     for name in head:
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
-        table.add_row(*follower.row())
+        table.add_row(*follower.row)
     running = next((f for f in followers if not f.outcome), followers[-1])
     return Group(table, _clients(running))
 
@@ -152,15 +164,9 @@ def watch(folder: Path, once: bool) -> None:
         paths = {path.parent for pattern in _DEPTHS for path in folder.glob(pattern)}
         for gone in followers.keys() - paths:
             del followers[gone]
-        try:
-            for path in sorted(path for path in paths if (path / "config.toml").exists()):
-                with suppress(FileNotFoundError):  # removed or renamed at this very moment
-                    followers.setdefault(path, Follower(path, _name(path, folder))).read()
-            return (
-                view([followers[path] for path in sorted(followers)]) if followers else f"waiting for a run in {folder}"
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"a run in {folder} is damaged: {type(error).__name__}: {error}") from None
+        for path in sorted(path for path in paths if (path / "config.toml").exists()):
+            followers.setdefault(path, Follower(path, _name(path, folder))).read()
+        return view([followers[path] for path in sorted(followers)]) if followers else f"waiting for a run in {folder}"
 
     first = look()
     if once:

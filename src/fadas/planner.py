@@ -198,12 +198,13 @@ class _Timeline:
                 if self.start[id] < passes and waited < _WAIT:  # what passes is waited for
                     waited, last_arrival = waited + 1, len(self.ended)
                 if len(self.ended) - last_arrival > patience:
-                    raise ValueError(
-                        f"no update arrived in {patience:,} jobs: all clients are stopped by {self._why()}"
-                    )
+                    text = f"no update arrived in {waited + patience:,} jobs: all clients are stopped by {self._why()}"
+                    if self.start[id] < passes:  # else it is for ever, as far as can be told
+                        text += f"; failures last until time {passes:g}, too far from {now:g} to be waited for"
+                    raise ValueError(text)
                 self.dispatch(ledger.drop(job), now)
                 continue
-            last_arrival = len(self.ended)
+            last_arrival, waited = len(self.ended), 0
             jobs, step = ledger.arrive(job)
             self.dispatch(jobs, now)
             if step:

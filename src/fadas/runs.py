@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,24 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas import lock
+from fadas import intact, lock
 from fadas.build import ConfigError
 from fadas.identity import identity, precision, same
-from fadas.ledger import TAUS
+from fadas.names import checkpoints, is_checkpoint, is_ours
 from fadas.toml import dumps
 
 Line = dict[str, Any]
-_CHECKPOINT = re.compile(r"checkpoint-\d{9}\.(ckpt|tmp)")  # what a finished run has no more
-_DRAFTS = ("config.toml.tmp", "partition.json.tmp", "summary.json.tmp")
-FILES = (
-    "config.toml",
-    "metrics.jsonl",
-    "model.safetensors",
-    "adapter",
-    "partition.json",
-    "summary.json",
-    "report.html",
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +71,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)
-    if not (overwrite or resume) and any(_CHECKPOINT.fullmatch(path.name) for path in folder.glob("*.ckpt")):
+    if not (overwrite or resume) and checkpoints(folder):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
 
@@ -93,15 +81,10 @@ def _may_hold_run(names: set[str]) -> bool:
     return "config.toml" in names or names <= {lock.NAME}
 
 
-def _is_ours(name: str) -> bool:
-    known = name in FILES or name in _DRAFTS or name.startswith("events.out.tfevents")
-    return known or bool(_CHECKPOINT.fullmatch(name))
-
-
 def _empty(folder: Path) -> None:
     """Remove a run's files, and nothing else. Its settings last: without them, the rest would be nobody's."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.toml"):
-        if _is_ours(path.name):
+        if is_ours(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -173,7 +156,7 @@ class Writer:
         self._metrics.close()
         self.write_json("summary.json", summary)
         for path in self.folder.iterdir():
-            if _CHECKPOINT.fullmatch(path.name):
+            if is_checkpoint(path.name):
                 path.unlink()
         self.close()
 
@@ -184,18 +167,42 @@ class Writer:
 
 def read(folder: Path) -> Run:
     """A finished run; a ConfigError if the folder does not hold one."""
+    file, counts = folder, None
     try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        records = read_lines(folder / "metrics.jsonl")
-        partition = folder / "partition.json"
-        counts = json.loads(partition.read_text(encoding="utf-8"))["counts"] if partition.exists() else None
-        _validate(config, records, summary, counts)
+        config = tomllib.loads((file := folder / "config.toml").read_text(encoding="utf-8"))
+        intact.check_settings(config)
+        summary = json.loads((file := folder / "summary.json").read_text(encoding="utf-8"))
+        intact.check_summary(summary)
+        records = read_lines(file := folder / "metrics.jsonl")
+        intact.check_records(records, summary)
+        if (file := folder / "partition.json").exists():
+            counts = json.loads(file.read_text(encoding="utf-8"))["counts"]
+            intact.check_counts(counts)
     except OSError as error:
         raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})", "damaged") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{folder} is damaged: {type(error).__name__}: {error}", "damaged") from None
+    except intact.DAMAGE as error:
+        raise ConfigError(f"{folder} is damaged: {file.name}: {type(error).__name__}: {error}", "damaged") from None
     return Run(folder, config, records, summary, counts)
+
+
+def finished(wanted: Mapping[Path, Mapping[str, Any]], overwrite: bool, resume: bool) -> dict[Path, Line]:
+    """The summaries of those runs that are there already; of folders and settings, as `check` takes them.
+
+    That other processes are at some is an error only where there is nothing else to do.
+    """
+    there: dict[Path, Line] = {}
+    busy: list[ConfigError] = []
+    for folder, tables in wanted.items():
+        try:
+            if check(folder, tables, overwrite, resume):
+                there[folder] = read(folder).summary
+        except ConfigError as error:
+            if error.matter != "busy":
+                raise
+            busy.append(error)
+    if busy and len(busy) + len(there) == len(wanted):
+        raise busy[0]
+    return there
 
 
 def kept(folder: Path, mark: Sequence[Any]) -> int:
@@ -209,48 +216,6 @@ def kept(folder: Path, mark: Sequence[Any]) -> int:
 
 def read_lines(path: Path) -> list[Line]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _validate(config: Line, records: list[Line], summary: Line, counts: Any) -> None:
-    """What reports rely on; anything else raises."""
-    for name in ("experiment", "algorithm"):
-        _need(summary, name, str)
-    for name in ("seed", "step", "place"):
-        _need(summary, name, int)
-    for name in TAUS:
-        _need(summary, name, int | float)
-    diverged = _need({"diverged": None, **summary}, "diverged", str | None)
-    for name in ("target", "time_to_target"):
-        _need({name: None, **summary}, name, int | float | None)
-    _need({"task": {}, **config}, "task", dict)
-    _need({"run": {}, **config}, "run", dict)
-    for record in records:
-        for name in ("step", "updates", "dropped", "expired"):
-            _need(record, name, int)
-        for reason in _need(record, "refused", dict):
-            _need(record["refused"], reason, int)
-        for name in ("time", "eta"):
-            _need(record, name, int | float)
-        _need({"accuracy": None, **(_need(record, "metrics", dict | None) or {})}, "accuracy", int | float | None)
-        for job in _need(record, "jobs", list):
-            for name in ("client", "tau"):
-                _need(job, name, int)
-            for name in ("start", "end"):
-                _need(job, name, int | float)
-    if not (records or diverged) or (records[-1]["step"] if records else 0) != summary["step"]:
-        raise ValueError("metrics.jsonl does not end where summary.json says")
-    if counts is not None:
-        labels = {
-            len(_need({"client": client}, "client", list)) for client in _need({"counts": counts}, "counts", list)
-        }
-        if len(labels) != 1 or not all(type(n) is int and 0 <= n < 2**53 for client in counts for n in client):
-            raise ValueError("partition.json holds something other than counts")
-
-
-def _need(table: Any, name: str, kind: Any) -> Any:
-    if not isinstance(table[name], kind):
-        raise TypeError(f"{name} is {table[name]!r}")
-    return table[name]
 
 
 def find(folder: Path) -> list[Run]:

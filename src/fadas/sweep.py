@@ -85,11 +85,6 @@ def _file_name(point: Table) -> str:
     return f"{name.encode()[:180].decode(errors='ignore')}...{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def score(summary: Mapping[str, Any]) -> float | None:
-    """The mean accuracy of the last five evaluations; a run that diverged has none."""
-    return summary.get("accuracy")
-
-
 def run_point(point: Point) -> dict[str, Any]:
     """Run one point, or read it if it is there already."""
     from fadas.experiment import execute, make_plan, make_simulation, make_task
@@ -183,7 +178,7 @@ class Ranked:
     label: str
     name: str
     point: dict[str, Any]
-    score: float | None  # none: a seed diverged, or there is no accuracy
+    score: float | None  # the seeds' mean accuracy; none: a seed diverged, or there is no accuracy
     diverged: int  # seeds
     best: bool
 
@@ -197,9 +192,8 @@ def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
     for label, by_point in found.items():
         rows: list[Ranked] = []
         for name, seeds in by_point.items():
-            scores = [score(summary) for _, summary in seeds]
-            known = [one for one in scores if one is not None]
-            mean = fmean(known) if len(known) == len(scores) else None
+            known = [summary["accuracy"] for _, summary in seeds if summary.get("accuracy") is not None]
+            mean = fmean(known) if len(known) == len(seeds) else None
             diverged = sum(bool(summary.get("diverged")) for _, summary in seeds)
             rows.append(Ranked(label, name, seeds[0][0].point, mean, diverged, False))
         rows.sort(key=lambda row: (row.score is None, -(row.score or 0.0), row.name))

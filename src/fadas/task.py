@@ -144,6 +144,8 @@ def _tensor(values: Any, label: bool = False) -> Tensor:
     """A tensor as it is. NumPy's floats are double unless one says otherwise, torch's networks are not."""
     if isinstance(values, Tensor):
         return values
+    if np.ma.is_masked(values):  # torch would take whatever lies beneath the mask
+        raise ValueError("a masked array lacks values: fill them in, or leave these examples out")
     tensor = torch.as_tensor(np.require(values, requirements=["C", "W"]))  # a copy where torch could not share it
     if tensor.is_floating_point():
         return tensor.to(torch.get_default_dtype())

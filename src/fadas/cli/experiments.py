@@ -83,6 +83,7 @@ def _select(tables: dict[str, Any], only: str | None) -> list[str]:
     foreign="use --out DIR",
     settings="use --out DIR, or --overwrite",
     busy="wait for it, or use --out DIR",
+    damaged="run it again with --overwrite, or use --out DIR",
     unfinished="continue it with --resume, or begin anew with --overwrite",
     full="free some space, then --resume",
     interrupted="the same command with --resume continues",
@@ -107,7 +108,8 @@ def run(
     """Run the algorithms of an experiment, one after the other, and compare them.
 
     Each run is kept in a folder of its own, `<algorithm>-<seed>`; what is there already is not run again.
-    One that diverges does not keep the others from running; the exit code is 3 then.
+    One that diverges does not keep the others from running; the exit code is 3 then. Nor does one that another process
+    is at: it is left out, and the exit code is 2.
     With --json: one object per run, on a line of its own, and no report.
     """
     from fadas import runs
@@ -122,32 +124,46 @@ def run(
     labels = _select(tables, only)
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
-    finished = {c.id: runs.check(root / c.id, c.tables, overwrite, resume) for c in configs}
+    there = runs.finished({root / c.id: c.tables for c in configs}, overwrite, resume)
+    todo = [c for c in configs if root / c.id not in there]
     # Every mistake shows here, before the first run begins. All methods of a seed share the data.
-    tasks = {c.seed: make_task(c) for c in {c.seed: c for c in configs if not finished[c.id]}.values()}
-    plans = {c.id: make_plan(c, tasks[c.seed]) for c in configs if not finished[c.id]}
+    tasks = {c.seed: make_task(c) for c in {c.seed: c for c in todo}.values()}
+    plans = {c.id: make_plan(c, tasks[c.seed]) for c in todo}
     root.mkdir(parents=True, exist_ok=True)
     diverged: list[str] = []
+    busy: list[str] = []
     with Display(max(len(c.id) for c in configs), "updates") as display:
         for c in configs:
             folder = root / c.id
-            if finished[c.id]:
-                display.say(f"{c.id}: already there in {folder} (--overwrite runs it again)")
-                summary = runs.read(folder).summary
-            else:
-                simulation = make_simulation(c, tasks[c.seed], plans[c.id])
-                bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
-                on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
-                summary = execute(c, simulation, folder, on_record, overwrite, resume, display.say)
-                if "diverged" not in summary:
-                    bar.finish(_one_line(summary), summary["updates"])
+            try:
+                if folder not in there:  # by now, another process may be at it or have finished it
+                    there |= runs.finished({folder: c.tables}, overwrite, resume)
+                if folder in there:
+                    display.say(f"{c.id}: already there in {folder} (--overwrite runs it again)")
+                    summary = there[folder]
+                else:
+                    simulation = make_simulation(c, tasks[c.seed], plans[c.id])
+                    bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
+                    on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
+                    summary = execute(c, simulation, folder, on_record, overwrite, resume, display.say)
+                    if "diverged" not in summary:
+                        bar.finish(_one_line(summary), summary["updates"])
+            except ConfigError as error:
+                if error.matter != "busy":
+                    raise
+                display.say(f"{c.id}: another process is at it")
+                busy.append(c.id)
+                continue
             if "diverged" in summary:
                 display.say(f"{c.id}: diverged after step {summary['step']:,}: {summary['diverged']}")
                 diverged.append(c.id)
             if json_:
                 print_json({**summary, "folder": str(folder)})
-    if report and not json_:
+    if report and not json_ and len(busy) < len(configs):
         show(root)
+    if busy:
+        number = f"{len(busy)} of {len(configs)} runs"
+        raise ConfigError(f"{number} left out, in use by another process: {', '.join(busy)}", "busy")
     tell(diverged, len(configs))
 
 

@@ -1,6 +1,7 @@
 """One run of the strategy: who is connected, what is under way, what comes back."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from fadas.build import ConfigError
+from fadas.build import ConfigError, Diverged
+from fadas.checks import finite
 from fadas.flower.arrays import Layout
 from fadas.flower.journal import Journal
 from fadas.ledger import Job, Ledger, Step
@@ -52,8 +54,9 @@ class Federation:
         self.sent: dict[int, float] = {}  # by job id, until its step is recorded
         self.ends: dict[int, float] = {}
         self.losses: list[float] = []
-        self.updates = self.dropped = self.expired = self.failures = 0
-        self.streak = 0  # the first job that was not yet given out when the failures in a row began
+        self.updates = self.dropped = self.expired = 0
+        self.failures: Counter[str] = Counter()  # by kind, since the last update that was taken
+        self.streak = 0  # the first job that was not yet given out when these failures began
         self.result = Result(arrays=initial)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
         self.told = float("-inf")  # when it was last said that none is
@@ -67,6 +70,10 @@ class Federation:
     def play(self, timeout: float) -> Result:
         try:
             return self._play(timeout)
+        except Diverged as error:
+            if self.journal:
+                self.journal.diverged(str(error))
+            raise
         finally:
             if self.journal:
                 self.journal.close()
@@ -171,13 +178,15 @@ class Federation:
         if received.refused:
             log(WARNING, "the update of %s is refused: %s", job, received.refused)
             self.sent.pop(job.id)
-            self._failed()
+            self._failed("refused")
         else:
-            self.failures = 0
+            self.failures.clear()
             self.updates += 1
             self.losses.append(loss)
             self.ends[job.id] = self.now()
             if received.step:
+                if not (finite(self.server.model.params) and finite(self.server.model.buffers)):
+                    raise Diverged(f"step {received.step.index + 1} gave a model that is not finite")
                 self._record(received.step)
         if self.journal:
             self.journal.checkpoint()  # before anything else can go wrong
@@ -204,17 +213,24 @@ class Federation:
             self.expired += 1
         else:
             self.dropped += 1
-            self._failed()
+            self._failed("dropped")
         self._send(self.server.drop(job, reason))
 
-    def _failed(self) -> None:
-        """Give up after many failures in a row; but not while a slower node has been at work since before them."""
+    def _failed(self, kind: str) -> None:
+        """Give up after many failures of a kind; but not while a slower node has been at work since before them.
+
+        Where updates come, but none can be accepted, the training has diverged. Nodes that fail say nothing about it.
+        """
         if not self.failures:
             self.streak = self.server.ledger.next_id
-        self.failures += 1
+        self.failures[kind] += 1
         patience = self.strategy.schedule.patience
-        if self.failures > patience and all(job.id >= self.streak for job, _ in self.under_way.values()):
-            raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
+        if self.failures[kind] <= patience or any(job.id < self.streak for job, _ in self.under_way.values()):
+            return
+        if kind == "refused":
+            reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
+            raise Diverged(f"none of the last {self.failures[kind]} updates was accepted ({reasons})")
+        raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
 
     def _expire(self) -> None:
         """Jobs beyond their deadline: a node that never answers keeps no slot."""

@@ -51,8 +51,9 @@ class Journal:
 
         A folder that holds anything which this run would not go on with is left as it is.
         """
-        if (self.folder / "summary.json").exists():
-            raise self._refusal("a finished run")
+        if (summary := self.folder / "summary.json").exists():
+            diverged = b'"diverged":' in summary.read_bytes()
+            raise self._refusal("a run that diverged" if diverged else "a finished run")
         checkpoints, metrics = checkpoint.found(self.folder), self.folder / "metrics.jsonl"
         if (checkpoints or (metrics.exists() and metrics.stat().st_size)) and (differences := self._differences()):
             raise self._refusal(f"an interrupted run with other settings ({'; '.join(differences)})")
@@ -146,16 +147,25 @@ class Journal:
         state = self.federation.layout.write(self.federation.server.model).to_torch_state_dict()
         model = save({name: tensor.contiguous() for name, tensor in state.items()})
         (self.folder / "model.safetensors").write_bytes(model)
-        summary = {
+        self._writer.finish(self._summary())
+
+    def diverged(self, reason: str) -> None:
+        """Mark the run as that. Its checkpoints stay: what real clients have done cannot be had again for a seed."""
+        assert self._writer
+        self._writer.check()
+        self._writer.write_json("summary.json", self._summary(reason))
+        log(WARNING, "%s: diverged; without its summary.json it would go on from its last checkpoint", self.folder)
+
+    def _summary(self, diverged: str | None = None) -> dict[str, Any]:
+        return {
             "experiment": self.experiment,
             "algorithm": self.name,
             "seed": self.seed,
             "place": 0,
-            **summarise(self._lines),
+            **summarise(self._lines, diverged=diverged),
             "wall": self.federation.now(),
             "versions": {"fadas": fadas.__version__, "torch": torch.__version__},
         }
-        self._writer.finish(summary)
 
 
 def _described(algorithm: Algorithm) -> dict[str, str]:

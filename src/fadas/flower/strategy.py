@@ -91,6 +91,7 @@ class AsyncStrategy(Strategy):
     ) -> Result:
         """Train until `num_rounds` server steps are done, or `timeout` seconds without one have passed.
 
+        Where training diverges, it raises `fadas.Diverged`.
         The model is evaluated by `evaluate_fn` alone: clients get no evaluate messages.
         """
         if num_rounds < 1:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fadas.build import ConfigError, unknown
+from fadas.intact import DAMAGE
 from fadas.ledger import TAUS
 
 
@@ -177,7 +178,7 @@ def read(path: Path) -> Result:
             raise ValueError("its curve is not one")
         if path != result.cell.path(path.parents[1]):
             raise ValueError(f"it holds {result.experiment} {result.cell.name}")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (*DAMAGE, OSError) as error:
         raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}", "damaged") from None
     return result
 
