@@ -244,6 +244,14 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing may be left behind"
 
 
+def test_every_command_can_show_the_traceback(monkeypatch):
+    monkeypatch.setenv("FADAS_DEBUG", "1")
+    for command in ("run", "plan", "sweep", "report"):
+        text = fadas(command, "nowhere.toml", code=2).stderr
+        assert text.startswith("Traceback")
+        assert text.splitlines()[-1].startswith("fadas: ")
+
+
 def test_usage_errors_exit_with_2(tmp_path):
     for arguments in (["run"], ["fly"], ["sweep", DEMO, "-j", "0"], ["run", DEMO, "--seed", "abc"]):
         assert len(fadas(*arguments, code=2).stderr.splitlines()) == 1

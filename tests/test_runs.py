@@ -181,7 +181,10 @@ def test_foreign_files_are_passed_over(tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(ConfigError, match="no finished runs"):
+    with pytest.raises(ConfigError, match=f"no finished runs in {tmp_path}$"):
+        find(tmp_path)
+    write(tmp_path / "fadas" / "eta=1-0", [GOOD])
+    with pytest.raises(ConfigError, match=f", but in {tmp_path / 'fadas'}$"):
         find(tmp_path)
     with pytest.raises(ConfigError, match="not a finished run"):
         read(tmp_path)

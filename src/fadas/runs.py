@@ -224,7 +224,8 @@ def find(folder: Path) -> list[Run]:
     folders = [folder, *(path.parent for path in folder.glob("*/summary.json"))]
     found = [read(path) for path in folders if all((path / name).exists() for name in files)]
     if not found:
-        raise ConfigError(f"no finished runs in {folder}")
+        below = sorted({str(path.parents[1]) for path in folder.glob("*/*/summary.json")})  # a sweep's
+        raise ConfigError(f"no finished runs in {folder}{', but in ' + ', '.join(below) if below else ''}")
     return sorted(found, key=lambda run: (run.summary["place"], run.summary["seed"], run.folder.name))
 
 

@@ -1,7 +1,9 @@
 """The command line. Nothing heavy is imported before a command needs it, so that --help answers at once."""
 
+import os
 import signal
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -62,6 +64,8 @@ def main() -> None:
             _fail(str(error), 3)
         if not isinstance(error, ConfigError):
             raise
+        if os.environ.get("FADAS_DEBUG") == "1":
+            traceback.print_exc()
         _fail(str(error), 2)
     else:
         if code != 130:  # typer's word for Ctrl-C

@@ -2,7 +2,6 @@
 
 import json
 import os
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,14 +30,12 @@ DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data se
 
 @contextmanager
 def hints(**ways: str) -> Iterator[None]:
-    """Errors from below state a fact; here each command adds its own way out. FADAS_DEBUG=1 shows all of the error."""
+    """Errors from below state a fact; here each command adds its own way out."""
     try:
         yield
     except KeyboardInterrupt:  # between runs, or for the second time
         raise Interrupted(f"interrupted; {ways['interrupted']}") from None
     except (ConfigError, Diverged, Interrupted) as error:
-        if isinstance(error, ConfigError) and os.environ.get("FADAS_DEBUG") == "1":
-            traceback.print_exc()
         if error.matter in ways:
             error.args = (f"{error}; {ways[error.matter]}",)
         raise

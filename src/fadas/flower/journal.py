@@ -52,7 +52,7 @@ class Journal:
         A folder that holds anything which this run would not go on with is left as it is.
         """
         if (summary := self.folder / "summary.json").exists():
-            diverged = b'"diverged":' in summary.read_bytes()
+            diverged = b'"diverged":' in summary.read_bytes()  # also of a damaged one
             raise self._refusal("a run that diverged" if diverged else "a finished run")
         checkpoints, metrics = checkpoint.found(self.folder), self.folder / "metrics.jsonl"
         if (checkpoints or (metrics.exists() and metrics.stat().st_size)) and (differences := self._differences()):
