@@ -196,7 +196,7 @@ def test_tensorboard(tmp_path):
         (["run", DEMO, "--set", "run.stepz=1"], "did you mean 'run.steps'?"),
         (["run", DEMO, "--set", "run.steps=many"], "must be a whole number"),
         (["run", DEMO, "--set", "schedule.concurrency=51"], "exceeds the number of clients"),
-        (["run", DEMO, "--only", "fedavg", "--set", "schedule.buffer=26"], "exceeds concurrency"),
+        (["run", DEMO, "--only", "fadas", "--set", "schedule.buffer=26", "--set", "schedule.refill=round"], "exceeds"),
         (["run", DEMO, "--set", "algorithms.fadas.eta=-1"], "must be a positive number"),
         (
             ["run", DEMO, "--set", "local.lr=-1", "--only", "fadas", "--set", "algorithms.fadas.local={}"],
