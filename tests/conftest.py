@@ -7,6 +7,7 @@ os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_UPDATE_CHECK": "0", "RAY_USA
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def make_wide_task() -> Task:
     generator = torch.Generator().manual_seed(0)
     data = [(torch.randn(40, 64, generator=generator), torch.arange(40) % 10) for _ in range(8)]
     return Task(lambda: nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 10)), data, test=data[0])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_ray():
+    """No Ray of others is met: unasked, Ray joins the cluster that a file in its folder names; Cluster writes it."""
+    made = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)  # sockets need a short path
+    with made as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield
 
 
 @pytest.fixture
