@@ -50,6 +50,7 @@ def test_a_folder_in_which_another_process_runs_is_refused_and_left_alone(tmp_pa
     refusal = f"fadas: {folder} is in use by another process; wait for it, or use --out DIR\n"
     with running([FADAS, *command], folder) as process:
         process.send_signal(signal.SIGSTOP)  # so that nothing changes but by others
+        os.waitpid(process.pid, os.WUNTRACED)  # each of its threads ends its system call first
         before = content(folder)
         for more in ([], ["--resume"], ["--overwrite"]):
             assert fadas(*command, *more, code=2).stderr == refusal
