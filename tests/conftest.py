@@ -69,6 +69,27 @@ def task() -> Task:
     return make_task()
 
 
+# The command line, but before a given step it waits to be interrupted or killed.
+WAITING = """
+import sys, time
+from fadas.cli import main
+from fadas.simulator import Simulation
+step, play = int(sys.argv.pop(1)), Simulation._play
+def wait(self):
+    for record in play(self):
+        while record.step == step and not self.stopped:
+            time.sleep(0.01)
+        yield record
+Simulation._play = wait
+main()
+"""
+
+
+def waiting(step: int, *arguments) -> list[str]:
+    """A command that does not get beyond a step: however late a test looks, its run is still at work."""
+    return [sys.executable, "-c", WAITING, str(step), *map(str, arguments)]
+
+
 class TinyNet(nn.Module):
     """A network that experiments can name: "conftest:TinyNet"."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import waiting
 from fadas import lock, runs
 from fadas.build import ConfigError
 from fadas.config import resolve
@@ -70,7 +71,7 @@ def test_a_killed_run_leaves_no_lock_and_what_is_begun_anew_is_said(tmp_path):
         "--out",
         folder.parent,
     ]
-    with running([FADAS, *command], folder):
+    with running(waiting(120, *command), folder):
         pass
     (folder / "notes.txt").write_text("mine")
     done = fadas(*command, "--no-report")
