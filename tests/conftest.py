@@ -26,6 +26,9 @@ else:  # what an example does is tested, not how fast: on a busy machine any of 
     settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("untimed")
 
+os.environ["COLUMNS"] = "80"  # what is printed does not depend on where the tests run
+for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  # by which rich and typer are forced
+    os.environ.pop(name, None)
 os.environ["FADAS_ALLOW_CODE"] = "1"  # tests name code of their own; one checks that it is refused otherwise
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "datasets.py"  # rebuilds real data, where it exists
 
