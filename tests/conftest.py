@@ -7,6 +7,7 @@ os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_UPDATE_CHECK": "0", "RAY_USA
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,9 @@ else:  # what an example does is tested, not how fast: on a busy machine any of 
     settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("untimed")
 
+os.environ["COLUMNS"] = "80"  # what is printed does not depend on where the tests run
+for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  # by which rich and typer are forced
+    os.environ.pop(name, None)
 os.environ["FADAS_ALLOW_CODE"] = "1"  # tests name code of their own; one checks that it is refused otherwise
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "datasets.py"  # rebuilds real data, where it exists
 
@@ -53,9 +57,40 @@ def make_wide_task() -> Task:
     return Task(lambda: nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 10)), data, test=data[0])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_ray():
+    """No Ray of others is met: unasked, Ray joins the cluster that a file in its folder names; Cluster writes it."""
+    made = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)  # sockets need a short path
+    with made as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield
+
+
 @pytest.fixture
 def task() -> Task:
     return make_task()
+
+
+# The command line, but before a given step it waits to be interrupted or killed.
+WAITING = """
+import sys, time
+from fadas.cli import main
+from fadas.simulator import Simulation
+step, play = int(sys.argv.pop(1)), Simulation._play
+def wait(self):
+    for record in play(self):
+        while record.step == step and not self.stopped:
+            time.sleep(0.01)
+        yield record
+Simulation._play = wait
+main()
+"""
+
+
+def waiting(step: int, *arguments) -> list[str]:
+    """A command that does not get beyond a step: however late a test looks, its run is still at work."""
+    return [sys.executable, "-c", WAITING, str(step), *map(str, arguments)]
 
 
 class TinyNet(nn.Module):

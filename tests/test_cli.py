@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from conftest import waiting
 from fadas.tasks import TASKS
 
 FADAS = Path(sys.executable).with_name("fadas")
@@ -258,14 +259,14 @@ def test_usage_errors_exit_with_2(tmp_path):
 
 
 def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
-    command = [FADAS, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
+    command = waiting(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  a shell's "&" ignores it
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert "fadas: interrupted after step" in process.communicate(timeout=30)[1].strip().splitlines()[-1]
+    assert "fadas: interrupted after step" in process.communicate(timeout=300)[1].strip().splitlines()[-1]
     assert process.returncode == 130
     assert lines(metrics)
     assert not (tmp_path / "o" / "fadas-3" / "summary.json").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import waiting
 from fadas.report.html import write
 from fadas.runs import find
 
@@ -65,14 +66,15 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
     rng = random.Random(f"{algorithm} {executor}")
     metrics = killed / "metrics.jsonl"
     done = 0
+    arguments = command(algorithm, executor, updates, killed.parent)[3:]
     for number in range(kills):
         process = subprocess.Popen(
-            [*command(algorithm, executor, updates, killed.parent), "--resume"],
+            waiting(lines, *arguments, "--resume"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
         )
-        # A random moment within this sitting's share of the run, so that no sitting reaches the end.
+        # A random moment within this sitting's share of the run.
         share = (number + rng.random()) * 0.9 * lines / kills
         while process.poll() is None and (not metrics.exists() or metrics.read_bytes().count(b"\n") < share):
             time.sleep(0.002)
@@ -94,13 +96,14 @@ def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_p
     whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
     subprocess.run(command("fadas", "inline", 1000, whole.parent), check=True, capture_output=True)
     process = subprocess.Popen(
-        command("fadas", "inline", 1000, ended.parent),
+        waiting(200, *command("fadas", "inline", 1000, ended.parent)[3:]),
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's "&" ignores it
     )
     metrics = ended / "metrics.jsonl"
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < 40:
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
     process.send_signal(number)
     text = process.communicate(timeout=60)[1]

@@ -107,7 +107,8 @@ class Federation:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         for pid in descendants(self.folder):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended: many of them end with their parents
+                os.kill(pid, signal.SIGKILL)
 
 
 def descendants(folder, *words):

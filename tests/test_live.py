@@ -91,7 +91,7 @@ def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys)
     assert watching.is_alive()
     writer.append(line(2, 0.75))
     writer.finish(summarise([line(1, 0.25), line(2, 0.75)]))
-    watching.join(30)
+    watching.join(120)
     assert not watching.is_alive()
     out = capsys.readouterr().out
     assert "75.0%" in out

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import waiting
 from fadas import lock, runs
 from fadas.build import ConfigError
 from fadas.config import resolve
@@ -50,6 +51,7 @@ def test_a_folder_in_which_another_process_runs_is_refused_and_left_alone(tmp_pa
     refusal = f"fadas: {folder} is in use by another process; wait for it, or use --out DIR\n"
     with running([FADAS, *command], folder) as process:
         process.send_signal(signal.SIGSTOP)  # so that nothing changes but by others
+        os.waitpid(process.pid, os.WUNTRACED)  # each of its threads ends its system call first
         before = content(folder)
         for more in ([], ["--resume"], ["--overwrite"]):
             assert fadas(*command, *more, code=2).stderr == refusal
@@ -69,7 +71,7 @@ def test_a_killed_run_leaves_no_lock_and_what_is_begun_anew_is_said(tmp_path):
         "--out",
         folder.parent,
     ]
-    with running([FADAS, *command], folder):
+    with running(waiting(120, *command), folder):
         pass
     (folder / "notes.txt").write_text("mine")
     done = fadas(*command, "--no-report")

@@ -66,6 +66,14 @@ def gone(pid):
     return False
 
 
+def over(pid):
+    """Gone, or dead and not yet taken note of by whoever has inherited it: in a container, that may be nobody."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 @pytest.mark.parametrize("batchnorm", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_processes_give_the_bits_of_inline_and_end(batchnorm, workers):
@@ -123,18 +131,20 @@ def test_an_error_in_a_worker_is_shown_as_it_was():
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     parent = os.fork()
     if not parent:
-        executor = Processes(make_task(), LOCAL, 0, workers=2)
-        simulation = iter(simulate(TIMELINE, executor.task, FADAS(), LOCAL, executor=executor))
-        next(simulation)
-        (tmp_path / "pids").write_text(" ".join(str(w.pid) for w in executor.workers))
-        os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            executor = Processes(make_task(), LOCAL, 0, workers=2)
+            simulation = iter(simulate(TIMELINE, executor.task, FADAS(), LOCAL, executor=executor))
+            next(simulation)
+            (tmp_path / "pids").write_text(" ".join(str(w.pid) for w in executor.workers))
+        finally:  # also after an error: a second pytest must not go on from here
+            os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(parent, 0)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 20
-    while not all(map(gone, pids)) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not all(map(over, pids)):
+        assert time.monotonic() < deadline, "a worker lives on"
         time.sleep(0.1)
-    assert all(gone(pid) or "Z" in Path(f"/proc/{pid}/stat").read_text() for pid in pids)
 
 
 def test_bad_options():
@@ -203,6 +213,7 @@ def test_what_fails_in_a_worker_is_told_in_one_line_and_on_request_in_full(tmp_p
         """
     )
     command = [sys.executable, "-m", "fadas.cli", "run", "x.toml", "--allow-code", "--executor", "processes"]
+    command += ["--set", "executor.workers=1"]  # of two, now the one and now the other would fail first
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

@@ -1,6 +1,7 @@
 """A real Ray of two nodes, each with room for one worker: on this machine, but with object stores of their own."""
 
 import os
+import time
 
 import pytest
 import torch
@@ -47,7 +48,10 @@ def test_a_worker_on_every_node(nodes, device):
         records.append(record)
         if record.step == 1:
             assert len(set(ray.get([actor.pid.remote() for actor in executor.actors]))) == 2
-            assert ray.available_resources().get("GPU" if device == "cuda" else "CPU", 0) == 0
+            deadline = time.monotonic() + 60
+            while ray.available_resources().get("GPU" if device == "cuda" else "CPU", 0):  # nodes report now and then
+                assert time.monotonic() < deadline, "a node has room left"
+                time.sleep(0.1)
     assert given == {0, 1}, "both have had jobs"
     alone = (Cuda if device == "cuda" else Inline)(task, LOCAL, p.seed, device, **options)
     other = simulate(p, task, algorithm, LOCAL, executor=alone)

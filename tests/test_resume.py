@@ -228,7 +228,7 @@ def test_training_does_not_wait_for_a_checkpoint_but_the_next_one_does(tmp_path,
     whole = checkpoint.write
 
     def slow(folder, step, tensors, values):
-        gate.wait(10)
+        gate.wait(300)
         order.append(step)
         return whole(folder, step, tensors, values)
 

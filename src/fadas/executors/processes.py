@@ -96,7 +96,7 @@ class Worker:
         slot.params.copy_(slot.start.params)
         slot.buffers.copy_(slot.start.buffers)
         self.under_way.append(slot)
-        with suppress(BrokenPipeError):  # a dead worker: whoever waits for it finds out and starts another
+        with suppress(ConnectionError):  # a dead worker: whoever waits for it finds out and starts another
             self.pipe.send((self.slots.index(slot), tuple(slot.job)))
 
     def replace(self) -> None:
