@@ -23,8 +23,9 @@ try:
 except ImportError:  # borrowed machines with a GPU may have little but torch: tests/test_cuda.py needs no more
     pass
 else:  # what an example does is tested, not how fast: on a busy machine any of them may pause
-    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("untimed")
+    same = "FADAS_FUZZ" not in os.environ  # the same examples every time, unless new ones are looked for
+    settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=same)
+    settings.load_profile("ours")
 
 os.environ["COLUMNS"] = "80"  # what is printed does not depend on where the tests run
 for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  # by which rich and typer are forced

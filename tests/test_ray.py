@@ -114,14 +114,27 @@ def test_a_version_travels_once():
     assert torch.equal(simulation.server.model.params, inline(task, algorithm)[1].params)
 
 
-def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch):
+@pytest.mark.parametrize("told", [True, False])
+def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch, told):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with socket.socket() as port:  # bound, so that nobody else takes it, but not listening
         port.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{port.getsockname()[1]}"
-        executor = Ray(make_task(), LOCAL, 0, address=address)
+        if not told:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        executor = Ray(make_task(), LOCAL, 0, address=address if told else None)
         with pytest.raises(RuntimeError, match=f"no Ray cluster answers at {address}: .*refused"):
             executor.submit(Job(0, 0, 0), None, 0)
+
+
+def test_without_an_address_no_cluster_of_others_is_joined(monkeypatch):
+    def begin(address, **options):
+        raise RuntimeError(f"asked for {address}")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", begin)
+    with pytest.raises(RuntimeError, match="asked for local"):
+        Ray(make_task(), LOCAL, 0).submit(Job(0, 0, 0), None, 0)
 
 
 def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):

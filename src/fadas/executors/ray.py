@@ -33,9 +33,9 @@ def _is_cuda(device: str) -> bool:
     return torch.device(device).type == "cuda"
 
 
-def _check_reachable(address: str | None) -> None:
+def _check_reachable(address: str) -> None:
     """An error where nothing listens at host:port: Ray would try for a quarter of an hour."""
-    host, _, port = (address or "").rpartition(":")
+    host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "://" not in host:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -80,10 +80,10 @@ def _model(arrays: Any, device: str) -> Model:
 
 
 class Ray(Pool[Any]):
-    """A Ray cluster: local by default, `address` for an existing one. With device = "cuda" a worker per GPU.
+    """A Ray cluster: local by default, `address` or RAY_ADDRESS for an existing one.
 
-    `workers` defaults to the cluster's CPUs or, for CUDA, GPUs. `precision` and `compile` are as for the executors
-    that the workers have: inline, or cuda.
+    With device = "cuda" a worker per GPU. `workers` defaults to the cluster's CPUs or, for CUDA, GPUs. `precision` and
+    `compile` are as for the executors that the workers have: inline, or cuda.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class Ray(Pool[Any]):
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)
-        self._ray, self._cuda, self._address, self._count = ray, _is_cuda(device), address, workers
+        self._ray, self._cuda, self._count = ray, _is_cuda(device), workers
+        self._address = address or os.environ.get("RAY_ADDRESS")
         # Refused here, not in every worker; and evaluated as inline does. With GPUs, the workers see to both.
         self._autocast = not self._cuda and use(precision or "fp32", device)
         own: dict[str, Any] = {} if precision is None else {"precision": precision}
@@ -126,8 +127,9 @@ class Ray(Pool[Any]):
             return
         ray = self._ray
         if not ray.is_initialized():
-            _check_reachable(self._address)
-            ray.init(self._address, log_to_driver=False, include_dashboard=False, configure_logging=False)
+            address = self._address or "local"  # else Ray joins whatever cluster was last begun on this machine
+            _check_reachable(address)
+            ray.init(address, log_to_driver=False, include_dashboard=False, configure_logging=False)
             self._connected = True
         there = int(ray.cluster_resources().get("GPU" if self._cuda else "CPU", 0))
         count = self._count or there
