@@ -270,6 +270,15 @@ def test_one_data_set_dealt_out_trains_as_the_same_data_given_client_by_client()
     assert all(torch.equal(one[c], two[c]) for c in range(4))
 
 
+def test_a_batch_of_one_that_is_never_trained_does_not_matter_to_batchnorm():
+    task, local = make_task(batchnorm=True, sizes=(6,)), LocalSGD(lr=0.1, batch_size=5, steps=1)
+    flat = FlatModule(task.module())
+    trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
+    trainer.rehearse()
+    (update,) = trainer.train([(Job(0, 0, 0), flat.read())])
+    torch.testing.assert_close(update.delta, train(flat, task, local, 5, Job(0, 0, 0), flat.read()).delta)
+
+
 def test_what_is_random_is_refused_in_a_batch():
     task = make_task()
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))

@@ -101,10 +101,32 @@ def test_one_that_another_process_finishes_meanwhile_is_there(tmp_path, command,
     assert [run.folder.name for run in find(tmp_path)] == ["fedbuff-7", "fedavg-7"]
 
 
+@pytest.mark.parametrize("pauses", [1, 3])
+def test_one_that_another_process_was_at_and_has_finished_is_there(tmp_path, command, done, monkeypatch, pauses):
+    """After one pause: while its lock was tried again. After three: when all others were done."""
+    with ExitStack() as other:
+        slept = []
+
+        def sleep(seconds):
+            slept.append(seconds)
+            if len(slept) == pauses:
+                shutil.copytree(done / "fedavg-7", tmp_path / "fedavg-7", dirs_exist_ok=True)
+                other.close()
+
+        def meanwhile():
+            other.enter_context(held(tmp_path / "fedavg-7"))
+            monkeypatch.setattr("fadas.lock.time.sleep", sleep)
+
+        code, lines = command(meanwhile)
+    assert code == 0
+    assert lines[-1].startswith("fedavg-7: already there")
+    assert [run.folder.name for run in find(tmp_path)] == ["fedbuff-7", "fedavg-7"]
+
+
 def test_one_that_is_damaged_is_named_before_the_others_begin(tmp_path, done):
     shutil.copytree(done / "fedavg-7", tmp_path / "fedavg-7")
     (tmp_path / "fedavg-7" / "summary.json").write_text("{")
     (line,) = fadas(*RUN, "--out", tmp_path, code=2).stderr.splitlines()
     assert line.startswith(f"fadas: {tmp_path / 'fedavg-7'} is damaged: summary.json: ")
-    assert line.endswith("; run it again with --overwrite, or use --out DIR")
+    assert line.endswith("; delete it to run it anew")
     assert not (tmp_path / "fedbuff-7").exists()

@@ -237,7 +237,9 @@ def test_faults_end_and_begin():
 def test_all_clients_failing_is_an_error_not_a_hang():
     with pytest.raises(ValueError, match="no update arrived"):
         simulation_of(make_task(), faults=(Fault("fail"),))
-    with pytest.raises(Diverged, match=r"none of the last 181 updates was accepted \(not finite: 181\)"):
+    with pytest.raises(
+        Diverged, match=r"none of the last 181 updates was accepted \(refused so far: not finite: 181\)"
+    ):
         list(simulation_of(make_task(), faults=(Fault("nan"),)))
 
 

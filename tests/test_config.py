@@ -149,11 +149,19 @@ def test_a_profile_counts_for_algorithms_with_settings_of_their_own_unless_it_na
     assert resolve(load(path, ["run.steps=4"], "smoke"), "fedavg", 0).run.steps == 4
 
 
+def test_what_counts_for_every_algorithm_counts_for_names_with_dots_too(tmp_path):
+    own = BASE + '[algorithms."fadas-0.1"]\npreset = "fadas"\nlocal.lr = 0.1\n[profiles.smoke]\nlocal.lr = 0.05\n'
+    path = write(tmp_path, own)
+    for tables in (load(path, profile="smoke"), load(path, ["local.lr=0.05"])):
+        assert list(tables["algorithms"]) == ["fadas", "fadas-0.1"]
+        assert resolve(tables, "fadas-0.1", 0).local.lr == 0.05
+
+
 def test_the_words_of_faults_need_no_quotes_on_the_command_line(tmp_path):
     for kind in ("nan", "inf", "fail"):
         faults = ["faults.some.clients=[1]", f"faults.some.kind={kind}"]
         assert load(write(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
-        resolved(tmp_path, overrides=faults)
+        resolved(tmp_path, overrides=[*faults, "faults.some.end=inf"])
 
 
 def test_limits_may_stand_with_each_algorithm(tmp_path):
@@ -209,7 +217,7 @@ MISTAKES = [
     ("", ["run.seeds=1"], "run.seeds must be a list"),
     ("", ["local.lr=-0.1"], "local: lr must be a positive number"),
     ("local.lr = nan\n", [], "lr must be a positive number"),
-    ("", ["local.lr=nan"], "lr must be a number, not 'nan'"),
+    ("", ["local.lr=nan"], "lr must be a positive number"),
     ("eta = -1\n", [], "algorithms.fadas: eta must be a positive number"),
     ("eta = 'big'\n", [], "algorithms.fadas.eta must be a number, not 'big'"),
     ("", ["schedule.concurrency=13"], "concurrency (13) exceeds the number of clients (12)"),

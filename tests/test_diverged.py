@@ -26,7 +26,7 @@ def out(tmp_path_factory):
 
 def test_its_folder_says_so_and_keeps_what_is_known(out):
     run, sound = (read(out[0] / name) for name in ("fedbuff-7", "fedavg-7"))
-    assert run.diverged.startswith("none of the last 601 updates was accepted (not finite: ")
+    assert run.diverged.startswith("none of the last 601 updates was accepted (refused so far: not finite: ")
     assert len(run.records) == run.summary["step"] > 0
     assert not {"accuracy", "accuracy_std", "time_to_target"} & run.summary.keys()
     assert sorted(path.name for path in run.folder.iterdir()) == [

@@ -388,7 +388,9 @@ def test_a_run_in_which_no_update_is_accepted_any_more_has_diverged_and_can_go_o
             return error(ErrorCode.UNKNOWN)(message)
         return trained(message) if count < 8 else content(arrays=NAN)(message)
 
-    with pytest.raises(fadas.Diverged, match=r"^none of the last 141 updates was accepted \(not finite: 141\)$"):
+    with pytest.raises(
+        fadas.Diverged, match=r"^none of the last 141 updates was accepted \(refused so far: not finite: 141\)$"
+    ):
         play({ONE: Node(answer), TWO: Node(answer)})
     run = runs.read(tmp_path / "fadas-0")
     assert (run.diverged.split()[0], run.summary["step"], len(run.records)) == ("none", 8, 8)

@@ -135,6 +135,7 @@ def test_without_an_address_no_cluster_of_others_is_joined(monkeypatch):
     monkeypatch.setattr(ray, "init", begin)
     with pytest.raises(RuntimeError, match="asked for local"):
         Ray(make_task(), LOCAL, 0).submit(Job(0, 0, 0), None, 0)
+    assert Ray(make_task(), LOCAL, 0, address="local")._address is None, "such a cluster does not grow"
 
 
 def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):

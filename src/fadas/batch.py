@@ -48,7 +48,7 @@ class BatchTrainer:
             raise ValueError(f"dropout draws differ when jobs share a batch; {_INSTEAD}")
         if self.stacked:
             return  # that has been compared when it was made
-        local, start = replace(self.local, steps=2), self.flat.read()
+        local, start = replace(self.local, steps=min(2, self.local.steps or 2)), self.flat.read()
         work = [(Job(0, 0, 0), start), (Job(1, 0, 0), Model(start.params * 0.9, start.buffers))]
         alone = [train(self.flat, self.task, local, self.seed, *item) for item in work]
         try:
@@ -105,7 +105,7 @@ class BatchTrainer:
 
     def _stack(self) -> Stacked | None:
         """The stacked module, if two jobs from unlike models learn in it what they learn one by one."""
-        local, start = replace(self.local, steps=2), self.flat.read()
+        local, start = replace(self.local, steps=min(2, self.local.steps or 2)), self.flat.read()
         other = Model(start.params * 0.9, start.buffers)
         work = [(Job(0, 0, 0), start), (Job(1, len(self.task.sizes) - 1, 0), other)]
         self.flat.module.train()
@@ -187,7 +187,7 @@ class BatchTrainer:
             for name, rows in flat.named_buffers(torch.stack([start.buffers for _, start in batch.work])).items()
         }
         counters = {name: initial.expand(jobs, *initial.shape).clone() for name, initial in flat.counters.items()}
-        total = params.new_zeros(jobs)
+        total = params.new_zeros(jobs, dtype=torch.promote_types(params.dtype, torch.float32))
         for k, active in enumerate(batch.active):
             width = None if self._pads else int(batch.lengths[k, 0])  # without padding all are equally long
             index, weights = batch.index[k, :active, :width], batch.weights[k, :active, :width]

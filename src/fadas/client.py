@@ -46,6 +46,11 @@ class LocalSGD:
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
 
+    def short_batch(self, examples: int) -> int:
+        """How large the short last batch is, where there is one that is ever trained; else 0."""
+        full, rest = divmod(examples, self.batch_size)
+        return rest if self.steps is None or self.steps > full else 0
+
     def epochs_of(self, examples: int, generator: torch.Generator) -> Iterator[Tensor]:
         """The examples' order in every epoch. Only with `steps` may the last one be cut, after a whole batch."""
         left = self.steps or self.epochs * math.ceil(examples / self.batch_size)
@@ -89,7 +94,7 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     generator of its own choice.
     """
     _check_transform(task)
-    alone = next((client for client, size in enumerate(task.sizes) if _has_batch_of_one(local, size)), None)
+    alone = next((c for c, size in enumerate(task.sizes) if 1 in (local.batch_size, local.short_batch(size))), None)
     if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
         return
     before = flat.read()
@@ -103,11 +108,6 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         raise ValueError(f"{hint}, which the module's BatchNorm cannot take; choose another") from None
     finally:
         flat.load(before)
-
-
-def _has_batch_of_one(local: LocalSGD, examples: int) -> bool:
-    full, rest = divmod(examples, local.batch_size)
-    return local.batch_size == 1 or (rest == 1 and (local.steps is None or local.steps > full))
 
 
 def _check_transform(task: Task) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fadas.ledger import TAUS
+from fadas.records import LATEST
 
 _NUMBER = int | float
 # what files that make no sense lead to
@@ -59,5 +60,5 @@ def _need(table: Any, name: str, kind: Any) -> Any:
 
 def _number(table: Any, name: str, kind: Any = _NUMBER) -> None:
     value = _need(table, name, kind)
-    if value is not None and not abs(value) < (2**63 if isinstance(value, int) else 1e100):
+    if value is not None and not abs(value) < (2**63 if isinstance(value, int) else LATEST):
         raise ValueError(f"{name} is no number that can be drawn")

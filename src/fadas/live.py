@@ -87,7 +87,7 @@ class Follower:
             for job in self.last["jobs"]:
                 before = self.clients.get(job["client"], Heard(0, 0.0, 0, 0.0))
                 seconds = before.seconds + job["end"] - job["start"]
-                self.clients[job["client"]] = Heard(before.updates + 1, seconds, job["tau"], job["end"])
+                self.clients[job["client"]] = Heard(before.updates + 1, seconds, int(job["tau"]), job["end"])
         if fresh and self.last:  # what was there before we looked says nothing about the speed
             self._begin, self._first = time.monotonic(), self.last["updates"]
 
@@ -120,7 +120,7 @@ class Follower:
             f"{last['step']:,}",
             f"{last['updates']:,}" + (f" ({self.speed:,.1f}/s)" if self.speed and not outcome else ""),
             "" if self.accuracy is None else f"{self.accuracy:.1%}",
-            f"{max(job['tau'] for job in last['jobs'])}",
+            f"{max(int(job['tau']) for job in last['jobs'])}",
             escape(", ".join(f"{reason} {count}" for reason, count in lost.items() if count)) or "none",
             outcome or ("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"),
         ]

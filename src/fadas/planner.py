@@ -5,7 +5,6 @@ says which client trains from which version, when each job ends and how, and whe
 """
 
 import heapq
-import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from fadas.delays import Delays
 from fadas.faults import check, fails, outage
 from fadas.ledger import Job, Ledger, Schedule, tau_statistics, whole
+from fadas.records import LATEST
 from fadas.rng import DROPOUT, DURATION, TIER
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
@@ -239,9 +239,9 @@ class _Timeline:
             if self.delays.deadline is not None and length > self.delays.deadline:
                 length, outcome = self.delays.deadline, EXPIRED
             end = now + length
-            if not now < end < math.inf:  # also when adding a tiny length does not move the clock
+            if not now < end < LATEST:  # also when adding a tiny length does not move the clock
                 raise ValueError(
-                    f"client {job.client} took {length} at time {now}: durations must be positive and finite"
+                    f"client {job.client} took {length} at time {now}: durations must be positive, times below {LATEST}"
                 )
             heapq.heappush(self.running, (end, job.id))
             self.client.append(job.client)

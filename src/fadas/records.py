@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LATEST = 1e100  # no time is later: what is beyond can hardly be drawn
+
 
 @dataclass(frozen=True)
 class JobRecord:

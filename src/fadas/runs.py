@@ -71,6 +71,8 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)
+    if not overwrite and (folder / "summary.json").exists():  # finished while we waited for the lock
+        return check(folder, tables, overwrite, resume)
     if not (overwrite or resume) and checkpoints(folder):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
@@ -78,7 +80,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
 
 def _may_hold_run(names: set[str]) -> bool:
     """Does a folder with these files hold a run, or nothing yet? What else lies beside a run is left alone."""
-    return "config.toml" in names or names <= {lock.NAME}
+    return "config.toml" in names or names <= {lock.NAME, "config.toml.tmp"}
 
 
 def _empty(folder: Path) -> None:
@@ -111,10 +113,14 @@ class Writer:
             lock.take(folder)
         if check(folder, tables, overwrite, resume):
             lock.release(folder)
-            raise ConfigError(f"{folder} has been written meanwhile, by another process; give the command again")
+            raise ConfigError(
+                f"{folder} has been written meanwhile by another process; give the command again", "written"
+            )
         if kept is None:
             _empty(folder)
-            (folder / "config.toml").write_text(dumps(tables), encoding="utf-8")
+            draft = folder / "config.toml.tmp"
+            draft.write_text(dumps(tables), encoding="utf-8")
+            os.replace(draft, folder / "config.toml")  # whole at any time: others look at it
         self._metrics = (folder / "metrics.jsonl").open("r+b" if kept else "wb")
         self._digest = hashlib.sha256(self._metrics.read(kept) if kept else b"")
         self._metrics.truncate(kept or 0)

@@ -191,7 +191,7 @@ class Simulation:
 
     def _refusals(self) -> str:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
-        return f"none of the last {self.progress.since} updates was accepted ({reasons})"
+        return f"none of the last {self.progress.since} updates was accepted (refused so far: {reasons})"
 
     def _submit(self, jobs: list[Job]) -> None:
         for job in jobs:

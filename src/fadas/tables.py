@@ -73,7 +73,7 @@ def _override(tables: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         value = text  # a bare word is a string
-    if text in ("nan", "inf"):  # kinds of faults; as numbers, no setting takes them
+    if text in ("nan", "inf") and key.endswith(".kind"):  # of faults
         value = text
     put(tables, key, value, f"--set {override}")
     if key.partition(".")[0] in OWN_SECTIONS:
@@ -82,9 +82,9 @@ def _override(tables: dict[str, Any], override: str) -> None:
 
 def _put_where_overridden(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
     """What a profile or the command line says of a section counts for every algorithm, whatever it has of its own."""
-    for label, table in as_table(tables.get("algorithms", {}), "algorithms").items():
+    for table in as_table(tables.get("algorithms", {}), "algorithms").values():
         if _has(table, key):
-            put(tables, f"algorithms.{label}.{key}", value, where)
+            put(table, key, value, where)
 
 
 def put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:

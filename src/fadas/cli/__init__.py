@@ -52,6 +52,7 @@ def main() -> None:
     except OSError as error:
         from fadas.build import FULL
 
+        _debug()
         _fail(f"{error}; free some space, then give the command again" if error.errno in FULL else str(error), 2)
     except Exception as error:
         from fadas.build import ConfigError, Diverged, Interrupted
@@ -64,13 +65,17 @@ def main() -> None:
             _fail(str(error), 3)
         if not isinstance(error, ConfigError):
             raise
-        if os.environ.get("FADAS_DEBUG") == "1":
-            traceback.print_exc()
+        _debug()
         _fail(str(error), 2)
     else:
         if code != 130:  # typer's word for Ctrl-C
             sys.exit(code)
     _fail("interrupted", 130)
+
+
+def _debug() -> None:
+    if os.environ.get("FADAS_DEBUG") == "1":
+        traceback.print_exc()
 
 
 def _fail(message: str, code: int) -> None:

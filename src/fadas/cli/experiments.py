@@ -80,7 +80,7 @@ def _select(tables: dict[str, Any], only: str | None) -> list[str]:
     foreign="use --out DIR",
     settings="use --out DIR, or --overwrite",
     busy="wait for it, or use --out DIR",
-    damaged="run it again with --overwrite, or use --out DIR",
+    damaged="delete it to run it anew",
     unfinished="continue it with --resume, or begin anew with --overwrite",
     full="free some space, then --resume",
     interrupted="the same command with --resume continues",
@@ -129,12 +129,14 @@ def run(
     root.mkdir(parents=True, exist_ok=True)
     diverged: list[str] = []
     busy: list[str] = []
+    queue = list(configs)
     with Display(max(len(c.id) for c in configs), "updates") as display:
-        for c in configs:
+        for c in queue:
             folder = root / c.id
             try:
+                anew = overwrite and c.id not in busy  # what another process has done meanwhile is new
                 if folder not in there:  # by now, another process may be at it or have finished it
-                    there |= runs.finished({folder: c.tables}, overwrite, resume)
+                    there |= runs.finished({folder: c.tables}, anew, resume)
                 if folder in there:
                     display.say(f"{c.id}: already there in {folder} (--overwrite runs it again)")
                     summary = there[folder]
@@ -142,15 +144,19 @@ def run(
                     simulation = make_simulation(c, tasks[c.seed], plans[c.id])
                     bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
                     on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
-                    summary = execute(c, simulation, folder, on_record, overwrite, resume, display.say)
+                    summary = execute(c, simulation, folder, on_record, anew, resume, display.say)
                     if "diverged" not in summary:
                         bar.finish(_one_line(summary), summary["updates"])
             except ConfigError as error:
-                if error.matter != "busy":
+                if error.matter not in ("busy", "written"):
                     raise
-                display.say(f"{c.id}: another process is at it")
-                busy.append(c.id)
+                if c.id not in busy:
+                    display.say(f"{c.id}: another process is at it")
+                    busy.append(c.id)
+                    queue.append(c)  # when all others are done, that process may be, too
                 continue
+            if c.id in busy:
+                busy.remove(c.id)
             if "diverged" in summary:
                 display.say(f"{c.id}: diverged after step {summary['step']:,}: {summary['diverged']}")
                 diverged.append(c.id)

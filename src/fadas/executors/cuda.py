@@ -63,7 +63,7 @@ class Cuda(Executor):
 
     def _prepare(self, task: Task, local: LocalSGD, streams: int, compile: bool) -> None:
         """Capture the local steps, for full batches once per lane."""
-        short = {size % local.batch_size for size in task.sizes} - {0}
+        short = {local.short_batch(size) for size in task.sizes} - {0}
         # Short batches are rare: a few benches with a graph for each of their sizes serve all lanes in turn.
         self._benches = [Bench(self, sorted(short), _forward) for _ in range(min(2, streams))]
         self._lanes = SimpleQueue[Lane]()

@@ -39,7 +39,7 @@ def _check_reachable(address: str) -> None:
     if host and port.isdecimal() and "://" not in host:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise RuntimeError(f"no Ray cluster answers at {address}: {error}") from None
 
 
@@ -106,7 +106,8 @@ class Ray(Pool[Any]):
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)
         self._ray, self._cuda, self._count = ray, _is_cuda(device), workers
-        self._address = address or os.environ.get("RAY_ADDRESS")
+        told = address or os.environ.get("RAY_ADDRESS")
+        self._address = None if told == "local" else told
         # Refused here, not in every worker; and evaluated as inline does. With GPUs, the workers see to both.
         self._autocast = not self._cuda and use(precision or "fp32", device)
         own: dict[str, Any] = {} if precision is None else {"precision": precision}

@@ -229,7 +229,7 @@ class Federation:
             return
         if kind == "refused":
             reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
-            raise Diverged(f"none of the last {self.failures[kind]} updates was accepted ({reasons})")
+            raise Diverged(f"none of the last {self.failures[kind]} updates was accepted (refused so far: {reasons})")
         raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
 
     def _expire(self) -> None:

@@ -60,6 +60,8 @@ def _load(file: Path) -> tuple[Tensor, Tensor]:
 
 def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
     """A share of the clients' examples taken away and pooled. Who has too few for that keeps them."""
+    if not 0 < share < 1:
+        raise ValueError(f"a held-out share must lie between 0 and 1, not {share}")
     kept: list[Data] = []
     taken: list[Data] = []
     for client, columns in enumerate(data):
