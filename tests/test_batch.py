@@ -216,16 +216,8 @@ def embedding():
 
 @pytest.mark.parametrize(
     ("model", "stacked"),
-    [
-        (sequential, True),
-        (Chain, True),
-        (single, True),
-        (Shared, False),
-        (Residual, False),
-        (Detached, False),
-        (frozen, False),
-    ]
-    + [(embedding, False), (Branching, False)],
+    [(model, True) for model in (sequential, Chain, single)]
+    + [(model, False) for model in (Shared, Residual, Detached, frozen, embedding, Branching)],
 )
 @pytest.mark.parametrize("loss", [cross_entropy, column_loss], ids=["cross entropy", "squares"])
 @pytest.mark.parametrize("local", [LOCAL, LocalSGD(lr=0.1, steps=7, batch_size=4), LocalSGD(batch_size=100)])

@@ -38,6 +38,7 @@ class BatchTrainer:
 
     def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
+        self._brief = replace(local, steps=min(2, local.steps or 2))  # to try things with
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
         self._pads = self._may_pad()
         self.stacked = self._stack() if self._pads else None
@@ -48,7 +49,7 @@ class BatchTrainer:
             raise ValueError(f"dropout draws differ when jobs share a batch; {_INSTEAD}")
         if self.stacked:
             return  # that has been compared when it was made
-        local, start = replace(self.local, steps=min(2, self.local.steps or 2)), self.flat.read()
+        local, start = self._brief, self.flat.read()
         work = [(Job(0, 0, 0), start), (Job(1, 0, 0), Model(start.params * 0.9, start.buffers))]
         alone = [train(self.flat, self.task, local, self.seed, *item) for item in work]
         try:
@@ -105,7 +106,7 @@ class BatchTrainer:
 
     def _stack(self) -> Stacked | None:
         """The stacked module, if two jobs from unlike models learn in it what they learn one by one."""
-        local, start = replace(self.local, steps=min(2, self.local.steps or 2)), self.flat.read()
+        local, start = self._brief, self.flat.read()
         other = Model(start.params * 0.9, start.buffers)
         work = [(Job(0, 0, 0), start), (Job(1, len(self.task.sizes) - 1, 0), other)]
         self.flat.module.train()

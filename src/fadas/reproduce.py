@@ -86,11 +86,7 @@ def run(
         path = cell.path(places.results)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            finished = runs.check(folder, config.tables, resume=True)
-            if not finished:
-                lock.take(folder)  # now: to set up a run may take minutes
-                finished = runs.check(folder, config.tables, resume=True)  # another may have been faster
-            if not finished:
+            if not runs.claim(folder, config.tables, resume=True):  # now: to set up a run may take minutes
                 key = f"{cell.seed} {config.tables['task']}"
                 if key not in tasks:  # all methods of an experiment and seed share the data
                     tasks = {key: make_task(config)}

@@ -78,6 +78,16 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
     return False
 
 
+def claim(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
+    """As `check`; but where the run is not finished, the folder is this process's from now on."""
+    if not check(folder, tables, overwrite, resume):  # else nothing of ours belongs there, nor a lock
+        lock.take(folder)
+    if not check(folder, tables, overwrite, resume):  # another may have been faster
+        return False
+    lock.release(folder)
+    return True
+
+
 def _may_hold_run(names: set[str]) -> bool:
     """Does a folder with these files hold a run, or nothing yet? What else lies beside a run is left alone."""
     return "config.toml" in names or names <= {lock.NAME, "config.toml.tmp"}
@@ -109,10 +119,7 @@ class Writer:
     ) -> None:
         self.folder = folder
         resume = resume or kept is not None
-        if not check(folder, tables, overwrite, resume):  # else nothing of ours belongs there, nor a lock
-            lock.take(folder)
-        if check(folder, tables, overwrite, resume):
-            lock.release(folder)
+        if claim(folder, tables, overwrite, resume):
             raise ConfigError(
                 f"{folder} has been written meanwhile by another process; give the command again", "written"
             )

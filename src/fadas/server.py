@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fadas.algorithms import Algorithm
-from fadas.checks import Checks
+from fadas.build import Diverged
+from fadas.checks import Checks, finite
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Model, ServerState, Update
 from fadas.privacy import Private, Spending
@@ -56,7 +57,7 @@ class Server:
         """Lines 3 to 17: take a client's update; or refuse it, which changes nothing but a counter and frees its slot.
 
         A returned job trains from `server.base[job.id]`: x_t when its slot was refilled before the step (or as if
-        it had been), else x_{t+1}.
+        it had been), else x_{t+1}. A step to a model that is not finite raises `Diverged`.
         """
         if self.ledger.running.get(update.job.id) != update.job:
             return self._refuse(self._ended.get(update.job.id, "unknown job"), [])
@@ -73,9 +74,16 @@ class Server:
         if step:  # line 8: m = M
             self.state = self.algorithm.apply(self.state, step, self.buffer, self.ledger.clients)  # lines 9 to 16
             self.buffer = []  # line 17
+            if not (finite(self.model.params) and finite(self.model.buffers)):
+                raise Diverged(f"step {step.index + 1} gave a model that is not finite")
             if self.spending:
                 self.spending.add(job.client for job in step.jobs)
         return Received(self._assign(jobs, x), step)
+
+    def none_accepted(self, last: int) -> str:
+        """What there is to say where the last so many updates were all refused."""
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in self.refused.items())
+        return f"none of the last {last} updates was accepted (refused so far: {reasons})"
 
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
         """A job ended without an update: its slot goes to another client."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fadas.algorithms import Algorithm
 from fadas.build import Diverged
-from fadas.checks import Checks, finite
+from fadas.checks import Checks
 from fadas.client import LocalSGD, check
 from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
@@ -136,8 +136,6 @@ class Simulation:
             progress.position += 1
             if not step:
                 continue
-            if not (finite(server.model.params) and finite(server.model.buffers)):
-                raise Diverged(f"step {step.index + 1} gave a model that is not finite")
             record = self._record(step, begin)
             reached = (record.metrics or {}).get("accuracy", 0.0)
             self.complete = self.target is not None and reached >= self.target
@@ -146,7 +144,7 @@ class Simulation:
                 return
         self.complete = progress.position >= len(self.plan.ended)
         if self.complete and progress.since > 2 * self.plan.schedule.concurrency:  # no mishap of single clients
-            raise Diverged(f"{self._refusals()} when its time was over")
+            raise Diverged(f"{self.server.none_accepted(self.progress.since)} when its time was over")
         if self.complete and self.metrics is None:  # a refusal has made this step the last one after its record
             self.metrics = self.executor.evaluate(server.model)
 
@@ -180,18 +178,14 @@ class Simulation:
         """An update did not pass: the future is planned anew from here. What is trained already keeps its result."""
         self.progress.since += 1
         if self.progress.since > self.plan.schedule.patience:
-            raise Diverged(self._refusals())
+            raise Diverged(self.server.none_accepted(self.progress.since))
         try:
             self.plan = replan(self.plan, self.progress.position, self.server.ledger, jobs)
         except ValueError as error:  # the time limit is too near for a step without this update
-            raise Diverged(f"{self._refusals()}, and {error}") from None
+            raise Diverged(f"{self.server.none_accepted(self.progress.since)}, and {error}") from None
         self.progress.refusals.append(self.progress.position)
         self.progress.position += 1
         self._submit(sorted(self.server.ledger.running.values()))  # some that no step would have needed are needed now
-
-    def _refusals(self) -> str:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
-        return f"none of the last {self.progress.since} updates was accepted (refused so far: {reasons})"
 
     def _submit(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -106,7 +106,7 @@ def run(
 
     Each run is kept in a folder of its own, `<algorithm>-<seed>`; what is there already is not run again.
     One that diverges does not keep the others from running; the exit code is 3 then. Nor does one that another process
-    is at: it is left out, and the exit code is 2.
+    is at: it is tried once more at the end and, if that is still so, left out; the exit code is 2 then.
     With --json: one object per run, on a line of its own, and no report.
     """
     from fadas import runs

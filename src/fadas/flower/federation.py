@@ -14,7 +14,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from fadas.build import ConfigError, Diverged
-from fadas.checks import finite
 from fadas.flower.arrays import Layout
 from fadas.flower.journal import Journal
 from fadas.ledger import Job, Ledger, Step
@@ -185,8 +184,6 @@ class Federation:
             self.losses.append(loss)
             self.ends[job.id] = self.now()
             if received.step:
-                if not (finite(self.server.model.params) and finite(self.server.model.buffers)):
-                    raise Diverged(f"step {received.step.index + 1} gave a model that is not finite")
                 self._record(received.step)
         if self.journal:
             self.journal.checkpoint()  # before anything else can go wrong
@@ -228,8 +225,7 @@ class Federation:
         if self.failures[kind] <= patience or any(job.id < self.streak for job, _ in self.under_way.values()):
             return
         if kind == "refused":
-            reasons = ", ".join(f"{reason}: {count}" for reason, count in self.server.refused.items())
-            raise Diverged(f"none of the last {self.failures[kind]} updates was accepted (refused so far: {reasons})")
+            raise Diverged(self.server.none_accepted(self.failures[kind]))
         raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
 
     def _expire(self) -> None:

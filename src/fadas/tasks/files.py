@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fadas.build import lookup
 from fadas.rng import HOLDOUT
 from fadas.task import Data, Loss, Task, cross_entropy
-from fadas.tasks.partition import natural, split_off
+from fadas.tasks.partition import natural, share_of, split_off
 
 
 def files(path: str, model: str, clients: int, validation: float = 0.0) -> Task:
@@ -60,13 +60,11 @@ def _load(file: Path) -> tuple[Tensor, Tensor]:
 
 def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
     """A share of the clients' examples taken away and pooled. Who has too few for that keeps them."""
-    if not 0 < share < 1:
-        raise ValueError(f"a held-out share must lie between 0 and 1, not {share}")
     kept: list[Data] = []
     taken: list[Data] = []
     for client, columns in enumerate(data):
         size = len(columns[-1])
-        if not 0 < round(size * share) < size:
+        if not 0 < share_of(size, share) < size:
             kept.append(columns)
             continue
         rest, away = split_off(size, share, np.random.default_rng([client, HOLDOUT]))

@@ -108,11 +108,16 @@ def _never_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
     return parts
 
 
-def split_off(examples: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A random share of the examples, and the rest: (rest, share)."""
+def share_of(examples: int, share: float) -> int:
+    """How many of the examples a share is."""
     if not 0 < share < 1:
         raise ValueError(f"a held-out share must lie between 0 and 1, not {share}")
-    order, count = rng.permutation(examples), round(examples * share)
+    return round(examples * share)
+
+
+def split_off(examples: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A random share of the examples, and the rest: (rest, share)."""
+    order, count = rng.permutation(examples), share_of(examples, share)
     if not 0 < count < examples:
         raise ValueError(f"a share of {share} of {examples} examples leaves nothing on one side")
     return np.sort(order[count:]), np.sort(order[:count])
