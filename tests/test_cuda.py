@@ -11,7 +11,7 @@ from fadas import checkpoint, snapshot
 from fadas.algorithms import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
-from fadas.executors import Cuda, auto
+from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
 from fadas.planner import plan
 from fadas.simulator import simulate
@@ -72,6 +72,18 @@ def test_a_gpu_that_is_not_the_current_one():
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
     one, other = (final(Cuda(task, LOCAL, 3, device), task) for device in ("cuda:0", "cuda:1"))
     assert torch.equal(one.params.cpu(), other.params.cpu())
+
+
+def test_a_batch_of_one_that_is_never_trained_is_not_captured():
+    """BatchNorm could not take it: six examples are a batch of five and one of one, but only one step is trained."""
+    task, local = make_task(batchnorm=True, sizes=(6,)), LocalSGD(lr=0.1, batch_size=5, steps=1)
+    p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=4, seed=3)
+    runs = [
+        simulate(p, task, FADAS(), local, executor=executor(task, local, 3, device, precision="fp32"))
+        for executor, device in ((Cuda, "cuda"), (Inline, "cpu"))
+    ]
+    one, other = ([record.train_loss for record in run] for run in runs)
+    assert one == pytest.approx(other, rel=1e-4)
 
 
 def test_memory_is_given_back_when_it_is_closed():
