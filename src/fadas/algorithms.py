@@ -48,13 +48,13 @@ class Algorithm:
             raise ValueError(
                 f"the combine rule and the optimizer both remember something as {min(clash)!r}; rename one"
             )
-        # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
-        given = [u.buffers for u in updates]
-        buffers = mean(given)
-        # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
-        buffers.clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
-        if self.statistics < 1:
-            buffers = torch.lerp(state.model.buffers, buffers, self.statistics)
+        buffers = state.model.buffers
+        if buffers.numel():
+            # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
+            given = [u.buffers for u in updates]
+            # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
+            now = mean(given).clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
+            buffers = now if self.statistics == 1 else torch.lerp(buffers, now, self.statistics)
         return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
 
 

@@ -14,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.utils.rnn import pad_sequence
 
 from fadas.client import LocalSGD, draws, lessons, train
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
-from fadas.stacked import Stacked
+from fadas.stacked import Stacked, together
 from fadas.task import Task
 
 Work = tuple[Job, Model]  # a job and the model it starts from
@@ -78,11 +77,12 @@ class BatchTrainer:
     def _updates(self, local: LocalSGD, work: Sequence[Work]) -> list[Update]:
         batch = self._collate(local, work)
         params, buffers, losses = self._run_stacked(self.stacked, batch) if self.stacked else self._run_mapped(batch)
-        deltas = params.sub_(torch.stack([start.params for _, start in batch.work]))
-        means = (losses / torch.tensor(batch.steps, device=losses.device)).tolist()
+        rows = zip(batch.work, params.unbind(), buffers.unbind(), losses.tolist(), batch.steps)
         return [
-            Update(job, delta.clone(), rest.clone(), start.params, self.task.sizes[job.client], {"loss": loss})
-            for (job, start), delta, rest, loss in zip(batch.work, deltas.unbind(), buffers.unbind(), means)
+            Update(
+                job, own - start.params, rest.clone(), start.params, self.task.sizes[job.client], {"loss": loss / steps}
+            )
+            for (job, start), own, rest, loss, steps in rows
         ]
 
     @torch.no_grad()
@@ -151,7 +151,7 @@ class BatchTrainer:
         return _Batch(
             [work[i] for i in order],
             pool,
-            pad_sequence([indices[i] for i in order]).to(self.flat.device),
+            together([indices[i] for i in order], 1).to(self.flat.device),
             torch.tensor([lengths[i] + [width] * (longest - len(lengths[i])) for i in order]).t().to(self.flat.device),
             [len(lengths[i]) for i in order],
         )
@@ -159,23 +159,17 @@ class BatchTrainer:
     def _run_stacked(self, stacked: Stacked, batch: "_Batch") -> Trained:
         stacked.load([start for _, start in batch.work])
         steps, jobs, width = batch.index.shape
-        losses = torch.zeros_like(batch.weights)
+        total = batch.weights.new_zeros(jobs)
         # Gathering the batches of several steps at once saves calls; too many at once would take memory.
-        at_once = 1 + _GATHERED // (jobs * width * sum(column[0].nbytes for column in batch.pool))
-        active = jobs
+        example = sum(column[0].nbytes for column in batch.pool) + stacked.classes * batch.weights.element_size()
+        at_once = 1 + _GATHERED // (jobs * width * example)
         for first in range(0, steps, at_once):
-            index = batch.index[first : first + at_once]
-            columns = [column.index_select(0, index.flatten()).unflatten(0, index.shape) for column in batch.pool]
-            for k, (inputs, targets) in enumerate(zip(*columns), first):
-                weights = batch.weights[k]
-                if batch.active[k] < jobs:
-                    if batch.active[k] < active:
-                        active = batch.active[k]
-                        stacked.keep(active)
-                    inputs, targets, weights = inputs[:active], targets[:active], weights[:active]
-                loss = stacked.step(inputs.flatten(0, 1), targets.flatten(0, 1), weights.flatten())
-                losses[k, :active] = loss.view_as(weights)
-        total = losses.mul_(batch.weights).sum((0, 2))
+            index, weights = batch.index[first : first + at_once], batch.weights[first : first + at_once]
+            inputs, targets = (
+                column.index_select(0, index.flatten()).unflatten(0, index.shape) for column in batch.pool
+            )
+            losses = stacked.train(inputs, targets, weights, batch.active[first : first + at_once])
+            total[: len(losses)] += losses
         return stacked.unload(), self.flat.buffers.new_zeros(jobs, 0), total
 
     def _run_mapped(self, batch: "_Batch") -> Trained:

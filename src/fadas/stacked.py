@@ -12,15 +12,24 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fadas.model import FlatModule, Model
 from fadas.task import Loss, cross_entropy
 
+_threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
 
 
+def together(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Stacked along the first or second dimension; zeros follow where one has fewer rows than those before it."""
+    if tensors[0].shape == tensors[-1].shape:  # `pad_sequence` copies one by one
+        return torch.stack(list(tensors), dim)
+    return pad_sequence(list(tensors), batch_first=dim == 0)
+
+
 class Layer(Protocol):
-    """Takes and gives activations with all jobs' examples one after the other: [B * n, ...]."""
+    """Takes and gives the activations of all jobs' examples: [B, n, ...]."""
 
     def forward(self, x: Tensor) -> Tensor: ...
 
@@ -43,26 +52,29 @@ class Linear:
     def load(self, params: dict[str, Tensor], jobs: int) -> None:
         weight, bias = self.names
         self._weight, self._bias = params[weight][:jobs], None if bias is None else params[bias][:jobs, None]
-        self._across, self._jobs = self._weight.mT, jobs
+        self._across = self._weight.mT
 
     def forward(self, x: Tensor) -> Tensor:
-        self._rows, self._shape = x.reshape(self._jobs, -1, x.shape[-1]), x.shape
-        if self._bias is None:
-            return torch.bmm(self._rows, self._across).view(*x.shape[:-1], -1)
-        return torch.baddbmm(self._bias, self._rows, self._across).view(*x.shape[:-1], -1)
+        if x.dim() != 3:
+            return self.forward(x.flatten(1, -2)).unflatten(1, x.shape[1:-1])
+        self._rows = x
+        return torch.bmm(x, self._across) if self._bias is None else torch.baddbmm(self._bias, x, self._across)
 
     def backward(self, grad: Tensor) -> Tensor:
-        return torch.bmm(grad.view(self._jobs, -1, grad.shape[-1]), self._weight).view(self._shape)
+        if grad.dim() != 3:
+            return self.backward(grad.flatten(1, -2)).unflatten(1, grad.shape[1:-1])
+        return torch.bmm(grad, self._weight)
 
     def learn(self, grad: Tensor) -> None:
         """The SGD step, given the gradient of what went out."""
-        grad = grad.view(self._jobs, -1, grad.shape[-1])
+        grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
         if self.decay:  # apart: as a factor of 1 - lr * decay in the product, it would be rounded alike for all weights
             self._weight.add_(self._weight, alpha=-self.lr * self.decay)
         self._weight.baddbmm_(grad.mT, self._rows, alpha=-self.lr)
         if self._bias is not None:
-            if self._ones.shape[0] != self._jobs or self._ones.shape[2] != grad.shape[1]:
-                self._ones = grad.new_ones(self._jobs, 1, grad.shape[1])
+            jobs, rows, _ = grad.shape
+            if self._ones.shape[0] != jobs or self._ones.shape[2] != rows:
+                self._ones = grad.new_ones(jobs, 1, rows)
             if self.decay:
                 self._bias.add_(self._bias, alpha=-self.lr * self.decay)
             self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
@@ -71,13 +83,32 @@ class Linear:
         self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
 
 
+class Head(Linear):
+    """The last layer before a cross-entropy: gives and takes [B, classes, n].
+
+    Over few classes, torch's softmax is several times faster down columns than along rows.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._rows = x
+        if self._bias is None:
+            return torch.bmm(self._weight, x.mT)
+        return torch.baddbmm(self._bias.mT, self._weight, x.mT)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return super().backward(grad.mT)
+
+    def learn(self, grad: Tensor) -> None:
+        super().learn(grad.mT)
+
+
 class Relu:
     def forward(self, x: Tensor) -> Tensor:
         self._out = x.relu()
         return self._out
 
     def backward(self, grad: Tensor) -> Tensor:
-        return torch.ops.aten.threshold_backward(grad, self._out, 0)
+        return _threshold_backward(grad, self._out, 0)
 
     def clear(self) -> None:
         self._out = torch.empty(0)
@@ -90,16 +121,62 @@ class Other:
         self._function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        self._in = x.detach().requires_grad_(x.is_floating_point())
+        self._in = x.detach().flatten(0, 1).requires_grad_(x.is_floating_point())
         with torch.enable_grad():
             self._out = self._function(self._in)
-        return self._out.detach()
+        return self._out.detach().unflatten(0, x.shape[:2])
 
     def backward(self, grad: Tensor) -> Tensor:
-        return torch.autograd.grad(self._out, self._in, grad)[0]
+        return torch.autograd.grad(self._out, self._in, grad.flatten(0, 1))[0].unflatten(0, grad.shape[:2])
 
     def clear(self) -> None:
         self._in = self._out = torch.empty(0)
+
+
+class CrossEntropy:
+    """The loss on what `Head` gives, for some steps: targets and weights [K, B, n]."""
+
+    def __init__(self, classes: int, targets: Tensor, weights: Tensor) -> None:
+        steps, jobs, rows = targets.shape
+        self._targets, self._weights = targets[:, :, None], weights[:, :, None]
+        hit = weights.new_zeros(steps, jobs, classes, rows).scatter_(2, self._targets, -self._weights)
+        self._steps = list(zip(hit.unbind(), self._weights.unbind()))
+        self._log_p: list[Tensor] = []
+
+    def gradient(self, k: int, outputs: Tensor) -> Tensor:
+        log_p = outputs.log_softmax(1)
+        self._log_p.append(log_p)
+        hit, weights = self._steps[k]
+        if (jobs := outputs.shape[0]) < hit.shape[0]:
+            hit, weights = hit[:jobs], weights[:jobs]
+        return torch.addcmul(hit, log_p.exp(), weights)
+
+    def total(self) -> Tensor:
+        """Of each job, the weighted sum over all steps."""
+        log_p = together(self._log_p)  # not all jobs take all steps
+        jobs = log_p.shape[1]
+        return log_p.gather(2, self._targets[:, :jobs]).mul_(self._weights[:, :jobs]).sum((0, 2, 3)).neg_()
+
+
+class AnyLoss:
+    """The same for any loss, on outputs [B, n, ...]."""
+
+    def __init__(self, loss: Loss, targets: Tensor, weights: Tensor) -> None:
+        self._loss, self._targets, self._weights = loss, targets, weights
+        self._losses: list[Tensor] = []
+
+    def gradient(self, k: int, outputs: Tensor) -> Tensor:
+        jobs = len(outputs)
+        leaf = outputs.detach().flatten(0, 1).requires_grad_()
+        with torch.enable_grad():
+            losses = self._loss(leaf, self._targets[k, :jobs].flatten(0, 1))
+            losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+        self._losses.append(losses.detach().view(jobs, -1))
+        return torch.autograd.grad(losses, leaf, self._weights[k, :jobs].flatten())[0].view_as(outputs)
+
+    def total(self) -> Tensor:
+        losses = together(self._losses)
+        return losses.mul_(self._weights[:, : losses.shape[1]]).sum((0, 2))
 
 
 class Stacked:
@@ -108,6 +185,11 @@ class Stacked:
     def __init__(self, flat: FlatModule, loss: Loss, lr: float, weight_decay: float) -> None:
         self._flat, self._loss = flat, loss
         self._layers = _chain(flat.module, lr, weight_decay)
+        if loss is cross_entropy and isinstance(last := self._layers[-1], Linear):
+            self._layers[-1] = Head(lr, weight_decay, *last.names)
+            self.classes = flat.param_shapes[last.names[0]][0]
+        else:
+            self.classes = 0
         self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
         used = [name for layer in self._linear for name in layer.names if name]
         if sorted(used) != sorted(flat.param_shapes):
@@ -117,10 +199,11 @@ class Stacked:
     def load(self, starts: Sequence[Model]) -> None:
         views = self._flat.named_params(torch.stack([start.params for start in starts]))
         self._params = {name: view.contiguous() for name, view in views.items()}  # products write into these faster
-        self.keep(len(starts))
+        self._keep(len(starts))
 
-    def keep(self, jobs: int) -> None:
+    def _keep(self, jobs: int) -> None:
         """From now on only the first so many jobs take part."""
+        self._jobs = jobs
         for layer in self._linear:
             layer.load(self._params, jobs)
 
@@ -133,18 +216,23 @@ class Stacked:
         return trained
 
     @torch.no_grad()
-    def step(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """One SGD step of every job on its weighted examples; returns the loss of each example."""
-        x = inputs
-        for layer in self._layers:
-            x = layer.forward(x)
-        losses, grad = _losses(self._loss, x, targets, weights)
-        for layer in reversed(self._learning):
-            below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights move
-            if isinstance(layer, Linear):
-                layer.learn(grad)
-            grad = below
-        return losses
+    def train(self, inputs: Tensor, targets: Tensor, weights: Tensor, active: Sequence[int]) -> Tensor:
+        """SGD steps on weighted examples [K, B, n, ...], each of its first so many jobs; the sum of a job's losses."""
+        head = CrossEntropy(self.classes, targets, weights) if self.classes else AnyLoss(self._loss, targets, weights)
+        for k, (x, jobs) in enumerate(zip(inputs.unbind(), active, strict=True)):
+            if jobs < self._jobs:
+                self._keep(jobs)
+            if jobs < x.shape[0]:
+                x = x[:jobs]
+            for layer in self._layers:
+                x = layer.forward(x)
+            grad = head.gradient(k, x)
+            for layer in reversed(self._learning):
+                below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights move
+                if isinstance(layer, Linear):
+                    layer.learn(grad)
+                grad = below
+        return head.total()
 
 
 def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
@@ -189,18 +277,3 @@ def _layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float) -> 
     if module is None or any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
         raise ValueError(f"{node.target} has parameters, and no stacked form")
     return Other(module)
-
-
-def _losses(loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The examples' losses, and the gradient of their weighted sum."""
-    if loss is cross_entropy and outputs.dim() == 2:
-        # Over few classes, torch's softmax is several times faster down columns than along rows.
-        log_p = outputs.t().contiguous().log_softmax(0)
-        losses = log_p.gather(0, targets[None]).neg_()
-        grad = log_p.exp_().scatter_add_(0, targets[None], torch.full_like(losses, -1)).mul_(weights)
-        return losses[0], grad.t().contiguous()
-    leaf = outputs.detach().requires_grad_()
-    with torch.enable_grad():
-        losses = loss(leaf, targets)
-        losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
-    return losses.detach(), torch.autograd.grad(losses, leaf, weights)[0]

@@ -1,5 +1,7 @@
 """Everything pending at once, in this process: for models so small that one job cannot fill the machine."""
 
+from contextlib import AbstractContextManager
+
 import torch
 
 from fadas.batch import BatchTrainer
@@ -25,9 +27,10 @@ class Batched(Executor):
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
         self.size, self.device = size, device
-        self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
-        self._trainer.rehearse()
         self._small = is_small(task, local)
+        with self._threads():
+            self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
+            self._trainer.rehearse()
         self._pending: dict[int, tuple[Job, Model]] = {}
         self._done: dict[int, Update] = {}
 
@@ -39,17 +42,18 @@ class Batched(Executor):
             self._train_pending()
         return self._done.pop(job.id)
 
-    def _train_pending(self) -> None:
-        with threads(1 if self._small else torch.get_num_threads()):
-            self._train_all()
+    def _threads(self) -> AbstractContextManager[None]:
+        """One is enough for a small network: threads that were used once go on spinning, in the way of the others."""
+        return threads(1 if self._small else torch.get_num_threads())
 
-    def _train_all(self) -> None:
+    def _train_pending(self) -> None:
         work = [self._pending[id] for id in sorted(self._pending)]
         self._pending.clear()
-        for group in self._trainer.groups(work):
-            for first in range(0, len(group), self.size):
-                for update in self._trainer.train(group[first : first + self.size]):
-                    self._done[update.job.id] = update
+        with self._threads():
+            for group in self._trainer.groups(work):
+                for first in range(0, len(group), self.size):
+                    for update in self._trainer.train(group[first : first + self.size]):
+                        self._done[update.job.id] = update
 
     def finished(self) -> list[Update]:
         """What is trained and not yet collected. In other company it might be rounded differently."""
