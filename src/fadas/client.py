@@ -155,7 +155,10 @@ def train(
     flat.module.train()
     losses: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(job_seed(seed, job))  # for modules that draw from torch's global generator, such as dropout
+        # For modules that draw from torch's global generator, such as dropout. `torch.manual_seed` seeds every device
+        # that there might be, which costs more than a step of a small network.
+        seeded = torch.default_generator.manual_seed if flat.device == "cpu" else torch.manual_seed
+        seeded(job_seed(seed, job))
         for index in (batch for rows in epochs for batch in rows.split(local.batch_size)):
             *inputs, targets = (column.index_select(0, index.to(column.device)) for column in data)
             flat.grads.zero_()
