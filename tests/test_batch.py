@@ -1,5 +1,7 @@
 """Many jobs at once against the same jobs one by one."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -233,6 +235,129 @@ def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
         plain = train(flat, task, local, 5, *work[update.job.id])
         torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
         assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-4)
+
+
+def agree(task, local, jobs, rtol=1e-4):
+    """Train jobs in one call of a batch and one by one; the trainer."""
+    flat = FlatModule(task.module())
+    start = flat.read()
+    trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
+    work = {job.id: (job, start) for job in jobs}
+    updates = [update for group in trainer.groups(list(work.values())) for update in trainer.train(group)]
+    assert len(updates) == len(work)
+    for update in updates:
+        plain = train(flat, task, local, 5, *work[update.job.id])
+        torch.testing.assert_close(update.delta, plain.delta, rtol=rtol, atol=1e-6)
+        assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=rtol)
+    return trainer
+
+
+@pytest.mark.parametrize("gathered", [1 << 24, 100], ids=["all steps at once", "step by step"])
+@pytest.mark.parametrize("classes", [3, 40])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_cross_entropy_over_few_or_many_classes_some_examples_left_out(ignored, classes, gathered, monkeypatch):
+    monkeypatch.setattr("fadas.batch._GATHERED", gathered)
+    task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
+    task.model = lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, classes))
+    if ignored:  # not those that the trainer tries itself with
+        task.clients[1][1][3:9] = task.clients[2][1][::2] = -100
+    assert agree(task, LOCAL, [Job(c, c, 0) for c in range(6)]).stacked
+
+
+def test_labels_of_examples_that_no_client_has_do_not_matter():
+    inputs, targets = make_task(clients=1, sizes=(60,)).clients[0]
+    targets[0] = -1
+    task = Task(
+        sequential, Subsets((inputs, targets), [torch.arange(1, 20), torch.arange(20, 24), torch.arange(24, 43)])
+    )
+    assert agree(task, LOCAL, [Job(c, c, 0) for c in range(3)]).stacked
+
+
+class Squeezed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.layer(x).squeeze()
+
+
+class SqueezedFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x[:, None].squeeze())
+
+
+def squares(outputs, targets):
+    return (outputs - targets) ** 2
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize(("model", "shape", "stacked"), [(Squeezed, (), True), (SqueezedFirst, (3,), False)])
+def test_one_example_in_all_where_a_module_squeezes(model, shape, stacked, jobs):
+    task = make_task(clients=3, sizes=(4,))
+    task.model, task.loss = model, squares
+    task.clients = [(x, x[:, :3] if shape else x[:, 0]) for x, _ in task.clients]
+    trainer = agree(task, LocalSGD(lr=0.1, batch_size=1), [Job(c, c, 0) for c in range(jobs)])
+    assert (trainer.stacked is not None) is stacked
+
+
+class Folded(nn.Module):
+    """The parts of an example are rows for a while."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 4), nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.last(self.first(x.view(-1, 2)).tanh().view(-1, 12))
+
+
+def tokens():
+    return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.Linear(2, 5))  # three classes of each of five
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [(Folded, lambda y: y), (sequential, lambda y: F.one_hot(y, 3).float()), (sequential, lambda y: y.to(torch.uint8))]
+    + [
+        (tokens, lambda y: y[:, None].expand(-1, 5)),
+        (tokens, lambda y: F.one_hot(y, 3)[..., None].expand(-1, 3, 5) / 1),
+    ],
+    ids=["folded", "soft", "bytes", "tokens", "soft tokens"],
+)
+def test_unusual_chains_and_targets_are_stacked(model, targets):
+    task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
+    task.model, task.clients = model, [(x, targets(y).contiguous()) for x, y in task.clients]
+    assert agree(task, LOCAL, [Job(c, c, 0) for c in range(6)]).stacked
+
+
+def weighted(outputs, targets):
+    weights = torch.tensor([1.0, 2, 4])[targets]
+    return cross_entropy(outputs, targets) * weights / weights.mean()
+
+
+def across(outputs, targets):
+    return (outputs[:, :1] - targets) ** 2  # a common mistake: every output against every target
+
+
+@pytest.mark.parametrize("loss", [weighted, across])
+def test_a_loss_in_which_examples_see_each_other_is_not_padded(loss):
+    task = make_task(clients=4, sizes=(20, 20, 7, 20))
+    task.loss = loss
+    agree(task, LOCAL, [Job(c, c, 0) for c in range(4)])
+
+
+def test_losses_in_half_precision_add_up_over_many_steps(monkeypatch):
+    monkeypatch.setattr("fadas.batch._GATHERED", 1)
+    task = Task(lambda: nn.Linear(6, 3, bias=False).half(), [(torch.zeros(5, 6).half(), torch.zeros(5).long())])
+    trainer = BatchTrainer(FlatModule(task.module()), task, LocalSGD(steps=2000, batch_size=5), 5)
+    assert trainer.stacked
+    (update,) = trainer.train([(Job(0, 0, 0), trainer.flat.read())])
+    assert update.metrics["loss"] == pytest.approx(math.log(3), rel=1e-3)
 
 
 def test_company_does_not_change_a_jobs_numbers_by_more_than_rounding_nor_repeats_at_all():

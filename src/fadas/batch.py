@@ -87,7 +87,7 @@ class BatchTrainer:
 
     @torch.no_grad()
     def _may_pad(self) -> bool:
-        """Does the loss come per example, and is an example's output the same in whatever company?"""
+        """Does the loss come per example, and are an example's output and loss the same in whatever company?"""
         flat = self.flat
         if flat.buffers.numel():  # running statistics would count the padding
             return False
@@ -97,26 +97,34 @@ class BatchTrainer:
         *inputs, targets = (torch.cat(column).to(flat.device) for column in columns)
         inputs = self.task.prepare(inputs)
         flat.module.train()
-        rows = range(len(targets))
-        one, other = (flat.module(*(column[list(company)] for column in inputs)) for company in ([0] * len(rows), rows))
-        scale = float(one[0].abs().max())
-        if not isfinite(scale):  # data that are not: such a run diverges, but not here
+        outputs: list[Tensor] = []
+        losses: list[Tensor] = []
+        for company in ([0] * len(targets), list(range(len(targets)))):
+            outputs.append(flat.module(*(column[company] for column in inputs)))
+            losses.append(self.task.loss(outputs[-1], targets[company]))
+        scale, most = float(outputs[0][0].abs().max()), float(losses[1].abs().nan_to_num(0, 0).max())
+        if not losses[0].dim() or not isfinite(scale):  # data that are not: such a run diverges, but not here
             return False
-        return self.task.loss(one, targets).dim() > 0 and torch.allclose(one[0], other[0], 1e-4, 1e-6 * scale)
+        pairs = (outputs, 1e-6 * scale), (losses, 1e-4 * most)
+        return all(torch.allclose(one[0], other[0], 1e-4, bound) for (one, other), bound in pairs)
 
     def _stack(self) -> Stacked | None:
         """The stacked module, if two jobs from unlike models learn in it what they learn one by one."""
         local, start = self._brief, self.flat.read()
         other = Model(start.params * 0.9, start.buffers)
         work = [(Job(0, 0, 0), start), (Job(1, len(self.task.sizes) - 1, 0), other)]
+        targets = self.task.targets(0)
+        labels = targets.dim() == 1 and targets.dtype == torch.int64
         self.flat.module.train()
+        trained: list[tuple[Work, Tensor]] = []
         try:
-            stacked = Stacked(self.flat, self.task.loss, local.lr, local.weight_decay)
-            batch = self._collate(local, work)
-            trained, _, _ = self._run_stacked(stacked, batch)
+            stacked = Stacked(self.flat, self.task.loss, labels, local.lr, local.weight_decay)
+            for some in (work, work[:1]):  # one job by itself: a `squeeze` does more to a single example
+                batch = self._collate(local, some)
+                trained += zip(batch.work, self._run_stacked(stacked, batch)[0])
         except Exception:  # tracing runs the user's code, which may do anything; vmap is there
             return None
-        for row, (job, start) in zip(trained, batch.work):
+        for (job, start), row in trained:
             delta = train(self.flat, self.task, local, self.seed, job, start).delta
             if not _near(row - start.params, delta):
                 return None
@@ -151,7 +159,7 @@ class BatchTrainer:
         return _Batch(
             [work[i] for i in order],
             pool,
-            together([indices[i] for i in order], 1).to(self.flat.device),
+            together([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
             torch.tensor([lengths[i] + [width] * (longest - len(lengths[i])) for i in order]).t().to(self.flat.device),
             [len(lengths[i]) for i in order],
         )
@@ -159,7 +167,7 @@ class BatchTrainer:
     def _run_stacked(self, stacked: Stacked, batch: "_Batch") -> Trained:
         stacked.load([start for _, start in batch.work])
         steps, jobs, width = batch.index.shape
-        total = batch.weights.new_zeros(jobs)
+        total = batch.weights.new_zeros(jobs, dtype=torch.promote_types(batch.weights.dtype, torch.float32))
         # Gathering the batches of several steps at once saves calls; too many at once would take memory.
         example = sum(column[0].nbytes for column in batch.pool) + stacked.classes * batch.weights.element_size()
         at_once = 1 + _GATHERED // (jobs * width * example)

@@ -19,13 +19,14 @@ from fadas.task import Loss, cross_entropy
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
+_IGNORED = -100  # the label of examples that torch's cross-entropy leaves out
 
 
-def together(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Stacked along the first or second dimension; zeros follow where one has fewer rows than those before it."""
+def together(tensors: Sequence[Tensor], dim: int = 0, padding: int = 0) -> Tensor:
+    """Stacked along the first or second dimension; padding follows where one has fewer rows than those before it."""
     if tensors[0].shape == tensors[-1].shape:  # `pad_sequence` copies one by one
         return torch.stack(list(tensors), dim)
-    return pad_sequence(list(tensors), batch_first=dim == 0)
+    return pad_sequence(list(tensors), batch_first=dim == 0, padding_value=padding)
 
 
 class Layer(Protocol):
@@ -124,10 +125,11 @@ class Other:
         self._in = x.detach().flatten(0, 1).requires_grad_(x.is_floating_point())
         with torch.enable_grad():
             self._out = self._function(self._in)
-        return self._out.detach().unflatten(0, x.shape[:2])
+        return self._out.detach().view(len(x), -1, *self._out.shape[1:])  # parts of an example may be rows by now
 
     def backward(self, grad: Tensor) -> Tensor:
-        return torch.autograd.grad(self._out, self._in, grad.flatten(0, 1))[0].unflatten(0, grad.shape[:2])
+        (below,) = torch.autograd.grad(self._out, self._in, grad.reshape(self._out.shape))
+        return below.view(len(grad), -1, *below.shape[1:])
 
     def clear(self) -> None:
         self._in = self._out = torch.empty(0)
@@ -138,6 +140,8 @@ class CrossEntropy:
 
     def __init__(self, classes: int, targets: Tensor, weights: Tensor) -> None:
         steps, jobs, rows = targets.shape
+        ignored = targets == _IGNORED  # these get some label, and no weight
+        targets, weights = targets.masked_fill(ignored, 0), weights.masked_fill(ignored, 0)
         self._targets, self._weights = targets[:, :, None], weights[:, :, None]
         hit = weights.new_zeros(steps, jobs, classes, rows).scatter_(2, self._targets, -self._weights)
         self._steps = list(zip(hit.unbind(), self._weights.unbind()))
@@ -180,16 +184,14 @@ class AnyLoss:
 
 
 class Stacked:
-    """`flat`'s module for B jobs. A ValueError where it is no such chain."""
+    """`flat`'s module for B jobs, whose targets may be `labels`: one class each. A ValueError where it is no chain."""
 
-    def __init__(self, flat: FlatModule, loss: Loss, lr: float, weight_decay: float) -> None:
+    def __init__(self, flat: FlatModule, loss: Loss, labels: bool, lr: float, weight_decay: float) -> None:
         self._flat, self._loss = flat, loss
         self._layers = _chain(flat.module, lr, weight_decay)
-        if loss is cross_entropy and isinstance(last := self._layers[-1], Linear):
-            self._layers[-1] = Head(lr, weight_decay, *last.names)
-            self.classes = flat.param_shapes[last.names[0]][0]
-        else:
-            self.classes = 0
+        self.classes = 0
+        if loss is cross_entropy and labels and isinstance(last := self._layers[-1], Linear):
+            self._layers[-1], self.classes = Head(lr, weight_decay, *last.names), flat.param_shapes[last.names[0]][0]
         self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
         used = [name for layer in self._linear for name in layer.names if name]
         if sorted(used) != sorted(flat.param_shapes):
