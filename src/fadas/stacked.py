@@ -7,26 +7,20 @@ jobs, and the product that gives a weight's gradient applies the SGD step in the
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
-from torch.nn.utils.rnn import pad_sequence
 
+from fadas.losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.model import FlatModule, Model
 from fadas.task import Loss, cross_entropy
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
-_IGNORED = -100  # the label of examples that torch's cross-entropy leaves out
-
-
-def together(tensors: Sequence[Tensor], dim: int = 0, padding: int = 0) -> Tensor:
-    """Stacked along the first or second dimension; padding follows where one has fewer rows than those before it."""
-    if tensors[0].shape == tensors[-1].shape:  # `pad_sequence` copies one by one
-        return torch.stack(list(tensors), dim)
-    return pad_sequence(list(tensors), batch_first=dim == 0, padding_value=padding)
+_FEW = 32  # classes
 
 
 class Layer(Protocol):
@@ -85,9 +79,9 @@ class Linear:
 
 
 class Head(Linear):
-    """The last layer before a cross-entropy: gives and takes [B, classes, n].
+    """The last layer before a cross-entropy over few classes: gives and takes [B, classes, n].
 
-    Over few classes, torch's softmax is several times faster down columns than along rows.
+    Down columns torch's softmax is several times faster then than along rows; over many classes it is slower.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,63 +129,19 @@ class Other:
         self._in = self._out = torch.empty(0)
 
 
-class CrossEntropy:
-    """The loss on what `Head` gives, for some steps: targets and weights [K, B, n]."""
-
-    def __init__(self, classes: int, targets: Tensor, weights: Tensor) -> None:
-        steps, jobs, rows = targets.shape
-        ignored = targets == _IGNORED  # these get some label, and no weight
-        targets, weights = targets.masked_fill(ignored, 0), weights.masked_fill(ignored, 0)
-        self._targets, self._weights = targets[:, :, None], weights[:, :, None]
-        hit = weights.new_zeros(steps, jobs, classes, rows).scatter_(2, self._targets, -self._weights)
-        self._steps = list(zip(hit.unbind(), self._weights.unbind()))
-        self._log_p: list[Tensor] = []
-
-    def gradient(self, k: int, outputs: Tensor) -> Tensor:
-        log_p = outputs.log_softmax(1)
-        self._log_p.append(log_p)
-        hit, weights = self._steps[k]
-        if (jobs := outputs.shape[0]) < hit.shape[0]:
-            hit, weights = hit[:jobs], weights[:jobs]
-        return torch.addcmul(hit, log_p.exp(), weights)
-
-    def total(self) -> Tensor:
-        """Of each job, the weighted sum over all steps."""
-        log_p = together(self._log_p)  # not all jobs take all steps
-        jobs = log_p.shape[1]
-        return log_p.gather(2, self._targets[:, :jobs]).mul_(self._weights[:, :jobs]).sum((0, 2, 3)).neg_()
-
-
-class AnyLoss:
-    """The same for any loss, on outputs [B, n, ...]."""
-
-    def __init__(self, loss: Loss, targets: Tensor, weights: Tensor) -> None:
-        self._loss, self._targets, self._weights = loss, targets, weights
-        self._losses: list[Tensor] = []
-
-    def gradient(self, k: int, outputs: Tensor) -> Tensor:
-        jobs = len(outputs)
-        leaf = outputs.detach().flatten(0, 1).requires_grad_()
-        with torch.enable_grad():
-            losses = self._loss(leaf, self._targets[k, :jobs].flatten(0, 1))
-            losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
-        self._losses.append(losses.detach().view(jobs, -1))
-        return torch.autograd.grad(losses, leaf, self._weights[k, :jobs].flatten())[0].view_as(outputs)
-
-    def total(self) -> Tensor:
-        losses = together(self._losses)
-        return losses.mul_(self._weights[:, : losses.shape[1]]).sum((0, 2))
-
-
 class Stacked:
     """`flat`'s module for B jobs, whose targets may be `labels`: one class each. A ValueError where it is no chain."""
 
     def __init__(self, flat: FlatModule, loss: Loss, labels: bool, lr: float, weight_decay: float) -> None:
-        self._flat, self._loss = flat, loss
+        self._flat = flat
         self._layers = _chain(flat.module, lr, weight_decay)
-        self.classes = 0
+        self._loss: Callable[[Tensor, Tensor], StepsLoss] = partial(AnyLoss, loss)
+        self.classes = 0  # numbers that the loss keeps of an example
         if loss is cross_entropy and labels and isinstance(last := self._layers[-1], Linear):
-            self._layers[-1], self.classes = Head(lr, weight_decay, *last.names), flat.param_shapes[last.names[0]][0]
+            self._loss, classes = ManyClasses, flat.param_shapes[last.names[0]][0]
+            if classes < _FEW:
+                self._layers[-1] = Head(lr, weight_decay, *last.names)
+                self._loss, self.classes = partial(CrossEntropy, classes), classes
         self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
         used = [name for layer in self._linear for name in layer.names if name]
         if sorted(used) != sorted(flat.param_shapes):
@@ -220,7 +170,7 @@ class Stacked:
     @torch.no_grad()
     def train(self, inputs: Tensor, targets: Tensor, weights: Tensor, active: Sequence[int]) -> Tensor:
         """SGD steps on weighted examples [K, B, n, ...], each of its first so many jobs; the sum of a job's losses."""
-        head = CrossEntropy(self.classes, targets, weights) if self.classes else AnyLoss(self._loss, targets, weights)
+        loss = self._loss(targets, weights)
         for k, (x, jobs) in enumerate(zip(inputs.unbind(), active, strict=True)):
             if jobs < self._jobs:
                 self._keep(jobs)
@@ -228,13 +178,13 @@ class Stacked:
                 x = x[:jobs]
             for layer in self._layers:
                 x = layer.forward(x)
-            grad = head.gradient(k, x)
+            grad = loss.gradient(k, x)
             for layer in reversed(self._learning):
                 below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights move
                 if isinstance(layer, Linear):
                     layer.learn(grad)
                 grad = below
-        return head.total()
+        return loss.total()
 
 
 def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:

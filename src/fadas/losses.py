@@ -1,0 +1,97 @@
+"""The losses of many jobs at once, for the steps of a stacked chain (stacked.py), with gradients written out."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fadas.task import Loss, cross_entropy
+
+_IGNORED = -100  # the label of examples that torch's cross-entropy leaves out
+
+
+def together(tensors: Sequence[Tensor], dim: int = 0, padding: int = 0) -> Tensor:
+    """Stacked along the first or second dimension; padding follows where one has fewer rows than those before it."""
+    if tensors[0].shape == tensors[-1].shape:  # `pad_sequence` copies one by one
+        return torch.stack(list(tensors), dim)
+    return pad_sequence(list(tensors), batch_first=dim == 0, padding_value=padding)
+
+
+class StepsLoss(Protocol):
+    """A loss for some steps: made from the targets [K, B, n, ...] and the examples' weights [K, B, n]."""
+
+    def gradient(self, k: int, outputs: Tensor) -> Tensor:
+        """Of the weighted sum of step k's losses."""
+        ...
+
+    def total(self) -> Tensor:
+        """Of each job, the weighted sum over all steps."""
+        ...
+
+
+class CrossEntropy:
+    """Over few classes, on outputs [B, classes, n]."""
+
+    def __init__(self, classes: int, targets: Tensor, weights: Tensor) -> None:
+        steps, jobs, rows = targets.shape
+        targets, weights = _all_labelled(targets, weights)
+        self._targets, self._weights = targets[:, :, None], weights[:, :, None]
+        hit = weights.new_zeros(steps, jobs, classes, rows).scatter_(2, self._targets, -self._weights)
+        self._steps = list(zip(hit.unbind(), self._weights.unbind()))
+        self._log_p: list[Tensor] = []
+
+    def gradient(self, k: int, outputs: Tensor) -> Tensor:
+        log_p = outputs.log_softmax(1)
+        self._log_p.append(log_p)
+        hit, weights = self._steps[k]
+        if (jobs := outputs.shape[0]) < hit.shape[0]:
+            hit, weights = hit[:jobs], weights[:jobs]
+        return torch.addcmul(hit, log_p.exp(), weights)
+
+    def total(self) -> Tensor:
+        log_p = together(self._log_p)  # not all jobs take all steps
+        jobs = log_p.shape[1]
+        return log_p.gather(2, self._targets[:, :jobs]).mul_(self._weights[:, :jobs]).sum((0, 2, 3)).neg_()
+
+
+class AnyLoss:
+    """Any loss, on outputs [B, n, ...]."""
+
+    def __init__(self, loss: Loss, targets: Tensor, weights: Tensor) -> None:
+        self._loss, self._targets, self._weights = loss, targets, weights
+        self._losses: list[Tensor] = []
+
+    def gradient(self, k: int, outputs: Tensor) -> Tensor:
+        jobs = len(outputs)
+        leaf = outputs.detach().flatten(0, 1).requires_grad_()
+        with torch.enable_grad():
+            losses = self._loss(leaf, self._targets[k, :jobs].flatten(0, 1))
+            losses = losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+        self._losses.append(losses.detach().view(jobs, -1))
+        return torch.autograd.grad(losses, leaf, self._weights[k, :jobs].flatten())[0].view_as(outputs)
+
+    def total(self) -> Tensor:
+        losses = together(self._losses)
+        return losses.mul_(self._weights[:, : losses.shape[1]]).sum((0, 2))
+
+
+class ManyClasses(AnyLoss):
+    """Cross-entropy over many classes, on outputs [B, n, classes]; nothing of that size is kept from step to step."""
+
+    def __init__(self, targets: Tensor, weights: Tensor) -> None:
+        super().__init__(cross_entropy, *_all_labelled(targets, weights))
+
+    def gradient(self, k: int, outputs: Tensor) -> Tensor:
+        jobs = len(outputs)
+        targets, weights = self._targets[k, :jobs, :, None], self._weights[k, :jobs, :, None]
+        log_p = outputs.log_softmax(2)
+        self._losses.append(log_p.gather(2, targets).neg_().squeeze(2))
+        return log_p.exp_().mul_(weights).scatter_add_(2, targets, -weights)
+
+
+def _all_labelled(targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Examples that torch's cross-entropy leaves out get some label, and no weight."""
+    ignored = targets == _IGNORED
+    return targets.masked_fill(ignored, 0), weights.masked_fill(ignored, 0)
