@@ -17,9 +17,9 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.client import LocalSGD, draws, lessons, train
 from fadas.ledger import Job
-from fadas.losses import together
 from fadas.model import FlatModule, Model, Update
 from fadas.stacked import Stacked
+from fadas.stacked_losses import together
 from fadas.task import Task
 
 Work = tuple[Job, Model]  # a job and the model it starts from

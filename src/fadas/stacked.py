@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from fadas.losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.model import FlatModule, Model
+from fadas.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.task import Loss, cross_entropy
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
