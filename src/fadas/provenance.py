@@ -14,8 +14,11 @@ from fadas.config import RunConfig
 
 def provenance(config: RunConfig) -> dict[str, Any]:
     """For the summary. Asked before training: the tree may change meanwhile."""
-    versions = {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {"device": _device(config), "versions": versions, "commit": _commit()}
+    return {"device": _device(config), "versions": versions(), "commit": commit()}
+
+
+def versions() -> dict[str, str]:
+    return {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _device(config: RunConfig) -> str:
@@ -27,7 +30,7 @@ def _device(config: RunConfig) -> str:
     return torch.cuda.get_device_name(name) if torch.device(name).type == "cuda" else f"{platform.machine()} {name}"
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit this code is of: $FADAS_COMMIT, for copies of the tree, or what git says."""
     if told := os.environ.get("FADAS_COMMIT"):
         return told

@@ -53,18 +53,18 @@ def bench(
 
     import torch
 
-    import fadas
     from fadas.benchmarks import BENCHES
     from fadas.build import lookup
+    from fadas.provenance import commit, versions
     from fadas.terminal import print_json, print_table
 
+    source = {"versions": versions(), "commit": commit()}  # asked first: the tree may change meanwhile
     tables = lookup(BENCHES, "benchmark", what)(scale)
-    versions = {"fadas": fadas.__version__, "torch": torch.__version__, "python": platform.python_version()}
     machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}
     if torch.cuda.is_available():
         machine["gpu"] = torch.cuda.get_device_name()
     if json_:
-        print_json({"bench": what, "versions": versions, "machine": machine, "scale": scale, "tables": tables})
+        print_json({"bench": what, **source, "machine": machine, "scale": scale, "tables": tables})
         return
     for title, rows in tables.items():
         text = [

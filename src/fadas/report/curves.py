@@ -4,9 +4,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import PercentFormatter
 
-from fadas.report.figures import STYLE
+from fadas.report.figures import STYLE, percent
 from fadas.report.pages import Curves
 
 _AXES = {"step": (0, "communication rounds"), "updates": (1, "client trips"), "time": (2, "time (units of 10 s)")}
@@ -30,7 +29,7 @@ def draw(name: str, title: str, axis: str, curves: Curves, folder: Path) -> list
             style = "--" if both and run.startswith("FADAS-DA,") else "-"
             axes.plot(curve[width - 1 :, place], mean, style, color=colour, label=run, linewidth=1.5)
         axes.set(title=title, xlabel=label, ylabel=f"test accuracy, mean of up to {_SMOOTH} evaluations")
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.yaxis.set_major_formatter(percent)
         axes.legend(frameon=False, fontsize=8)
         paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from fadas.report.timeline import timeline
 from fadas.runs import Run, grouped
@@ -28,6 +28,11 @@ STYLE: Any = {
     "svg.hashsalt": "fadas",
     "axes.prop_cycle": cycler(color=matplotlib.color_sequences["tab10"]),
 }
+
+
+def percent(share: float, _: object = None) -> str:
+    """A share as the label of a tick: 40%, 2.5%."""
+    return f"{100 * share:g}%"
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,10 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
     if target:
         axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
         axes.annotate(
-            f"target {target:.0%}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
+            f"target {percent(target)}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
         )
     axes.set(xlabel=label, ylabel="test accuracy")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(percent)
     axes.legend(frameon=False, ncols=2, loc="lower right")
     return figure
 
