@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fadas.build import ConfigError
-from fadas.sweep import Point, grid, points, rank, with_point
+from fadas.runs import read
+from fadas.sweep import HALVING, Point, count, grid, points, rank, search, with_point
 
 
 def result(label, lr, seed, accuracy):
@@ -149,10 +150,10 @@ def interrupt(command, folder, enough, number):
     return process.returncode, text
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_command_goes_on(jobs, tmp_path):
+@pytest.mark.parametrize(("jobs", "options"), [(1, []), (2, []), (2, ["--halving"])])
+def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_command_goes_on(jobs, options, tmp_path):
     (tmp_path / "long.toml").write_text(LONG)
-    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", str(jobs)]
+    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", str(jobs), *options]
     root = tmp_path / "runs" / "long-sweep" / "fadas"
     lines = lambda: sorted(p.read_bytes().count(b"\n") for p in root.glob("*/metrics.jsonl"))  # noqa: E731
     made = lambda: {p: p.stat().st_mtime_ns for p in root.glob("*/config.toml")}  # noqa: E731
@@ -185,3 +186,45 @@ def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**os.environ, "FADAS_DEBUG": "1"}
     )
     assert "in run_point" in debug.stderr, "where it happened, in the worker"
+
+
+def short(**run):
+    """Two algorithms with grids of six and one points, on digits."""
+    return {
+        "name": "short",
+        "task": {"name": "digits", "clients": 12},
+        "schedule": {"concurrency": 6, "buffer": 2},
+        "run": {"steps": 40, "eval_every": 1, **run},
+        "algorithms": {"fedbuff": {}, "fadas": {}},
+        "sweep": {"fedbuff": {"local": {"lr": [0.001, 0.01, 0.03, 0.1, 0.3, 1e30]}}, "fadas": {"eta": [0.01]}},
+    }
+
+
+def test_halving_runs_on_the_best_quarter_and_what_it_left_behind_can_go_on(tmp_path):
+    todo = points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
+    results = list(search(todo, 1, HALVING))
+    assert len(results) == count(todo, HALVING) == 2 * (6 + 2 + 1) + 2 * 3
+    ranked = rank(list({point.folder: (point, summary) for point, summary in results}.values()))
+    assert [row.share for row in ranked] == [1, 1 / 2, 1 / 8, 1 / 8, 1 / 8, 1 / 8, 1]
+    assert [row.best for row in ranked] == [True, *[False] * 5, True]
+    assert ranked[5].point == {"local.lr": 1e30}
+    assert ranked[5].diverged == 2
+    assert all(summary["updates"] == 80 * point.share for point, summary in results if "diverged" not in summary)
+    best = {row.name: row.score for row in ranked if row.best}
+
+    again = list(search(todo, 1, HALVING))
+    assert [summary for _, summary in again] == [summary for _, summary in results], "nothing is run again"
+
+    whole = {point.folder: summary for point, summary in search(todo, 1, (1.0,))}
+    afresh = points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
+    for point, summary in search(afresh, 1, (1.0,)):
+        halved = tmp_path / "halved" / point.label / point.folder.name
+        assert whole[halved].get("accuracy") == summary.get("accuracy")
+        assert read(halved).records == read(point.folder).records, "paused twice or not at all: the same run"
+    assert {row.name: row.score for row in rank([*search(afresh, 1, (1.0,))]) if row.best} == best
+
+
+def test_halving_needs_an_early_evaluation(tmp_path):
+    todo = points(short(eval_every=30), ["fedbuff"], [1], tmp_path, 0.2)
+    with pytest.raises(ConfigError, match=r"fedbuff has no accuracy after 12\.5% of a run: lower run\.eval_every"):
+        list(search(todo, 1, HALVING))

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
+from math import ceil
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -20,7 +21,11 @@ from typing import Any
 from fadas import runs
 from fadas.build import ConfigError, Interrupted
 from fadas.config import resolve
+from fadas.simulator import Record
+from fadas.summary import summarise
 from fadas.tables import Table, flatten, put
+
+HALVING = (1 / 8, 1 / 2, 1.0)  # rungs, as shares of a run
 
 
 def grid(tables: Table, label: str) -> list[dict[str, Any]]:
@@ -54,6 +59,7 @@ class Point:
     point: dict[str, Any]
     folder: Path
     tables: dict[str, Any]
+    share: float = 1.0  # of the run; the rest can follow
 
     @property
     def name(self) -> str:
@@ -86,15 +92,45 @@ def _file_name(point: Table) -> str:
 
 
 def run_point(point: Point) -> dict[str, Any]:
-    """Run one point, or read it if it is there already."""
+    """What a point's run, or the share of it that is asked for, amounts to. It is run unless it is there already."""
     from fadas.experiment import execute, make_plan, make_simulation, make_task
 
     config = resolve(point.tables, point.label, point.seed)
-    if runs.check(point.folder, config.tables, resume=True):
+    finished = runs.check(point.folder, config.tables, resume=True)
+    if finished and point.share == 1:
         return runs.read(point.folder).summary
     task = make_task(config)
-    simulation = make_simulation(config, task, make_plan(config, task))
-    return execute(config, simulation, point.folder, lambda record: None, resume=True)
+    timeline = make_plan(config, task)
+    enough = point.share * timeline.arrivals.size  # client updates
+    if point.share < 1 and (summary := _so_far(point.folder, enough)):
+        return summary
+    if finished:  # before it got that far: it diverged, or reached its target
+        return runs.read(point.folder).summary
+    simulation = make_simulation(config, task, timeline)
+    paused = False
+
+    def pause(record: Record) -> None:
+        nonlocal paused
+        if point.share < 1 and record.updates >= enough and not simulation.stopped:  # by Ctrl-C
+            paused = True
+            simulation.stop()
+
+    try:
+        return execute(config, simulation, point.folder, pause, resume=True)
+    except Interrupted:
+        if paused and (summary := _so_far(point.folder, enough)):
+            return summary
+        raise
+
+
+def _so_far(folder: Path, updates: float) -> dict[str, Any] | None:
+    """What a run amounted to when it had that many updates, if it has got so far."""
+    with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote a line
+        lines = runs.read_lines(folder / "metrics.jsonl")
+        for count, line in enumerate(lines, 1):
+            if line["updates"] >= updates:
+                return summarise(lines[:count])
+    return None
 
 
 def _work(pipe: Any, threads: int) -> None:
@@ -180,11 +216,15 @@ class Ranked:
     point: dict[str, Any]
     score: float | None  # the seeds' mean accuracy; none: a seed diverged, or there is no accuracy
     diverged: int  # seeds
+    share: float  # of the run, after which it was judged
     best: bool
 
 
 def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
-    """Per algorithm, its points from best to worst by the mean score over the seeds. Without a score, none is best."""
+    """Per algorithm, its points from best to worst by the mean score over the seeds. Without a score, none is best.
+
+    A point that went further is better than one that was left behind.
+    """
     found: dict[str, dict[str, list[tuple[Point, Mapping[str, Any]]]]] = {}
     for point, summary in results:
         found.setdefault(point.label, {}).setdefault(point.name, []).append((point, summary))
@@ -195,7 +235,42 @@ def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
             known = [summary["accuracy"] for _, summary in seeds if summary.get("accuracy") is not None]
             mean = fmean(known) if len(known) == len(seeds) else None
             diverged = sum(bool(summary.get("diverged")) for _, summary in seeds)
-            rows.append(Ranked(label, name, seeds[0][0].point, mean, diverged, False))
-        rows.sort(key=lambda row: (row.score is None, -(row.score or 0.0), row.name))
+            rows.append(Ranked(label, name, seeds[0][0].point, mean, diverged, seeds[0][0].share, False))
+        rows.sort(key=lambda row: (-row.share, row.score is None, -(row.score or 0.0), row.name))
         ranked += [replace(row, best=place == 0 and row.score is not None) for place, row in enumerate(rows)]
     return ranked
+
+
+def search(todo: Sequence[Point], jobs: int, rungs: Sequence[float]) -> Iterator[tuple[Point, dict[str, Any]]]:
+    """Run the points in rungs: of each algorithm only the best quarter goes on to the next one.
+
+    A point comes once for every rung that it gets to; the last time counts.
+    """
+    for share in rungs:
+        results: list[tuple[Point, dict[str, Any]]] = []
+        for result in run_all([replace(point, share=share) for point in todo], jobs):
+            results.append(result)
+            yield result
+        best: set[tuple[str, str]] = set()
+        for label, rows in groupby(rank(results), key=lambda row: row.label):
+            ranked = list(rows)
+            if share < 1 and ranked[0].score is None and not all(row.diverged for row in ranked):
+                raise ConfigError(f"{label} has no accuracy after {share:.1%} of a run: lower run.eval_every")
+            best.update((label, row.name) for row in ranked[: _left(len(ranked))])
+        todo = [point for point in todo if (point.label, point.name) in best]
+
+
+def count(todo: Sequence[Point], rungs: Sequence[float]) -> int:
+    """How many results `search` gives."""
+    total = 0
+    for label in {point.label for point in todo}:
+        names, seeds = ({getattr(p, key) for p in todo if p.label == label} for key in ("name", "seed"))
+        left = len(names)
+        for _ in rungs:
+            total += left * len(seeds)
+            left = _left(left)
+    return total
+
+
+def _left(points: int) -> int:
+    return ceil(points / 4)

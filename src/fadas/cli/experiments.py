@@ -239,6 +239,13 @@ def sweep(
     data_dir: DataDir = None,
     allow_code: AllowCode = False,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
+    halving: Annotated[
+        bool,
+        typer.Option(
+            "--halving",
+            help="Run all points an eighth of the way, the best quarter to half, its best quarter to the end.",
+        ),
+    ] = False,
     validation: Annotated[float, typer.Option(help="Share of the training data held out to tune on.")] = 0.2,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
     json_: Json = False,
@@ -247,36 +254,44 @@ def sweep(
 
     Points are compared on data held out from the training set; the test set is not looked at. What is there
     already is not run again. A point that diverges does not end the sweep, but is never the best; the exit code is
-    3 then. With --json: one object per point, from best to worst, on a line of its own.
+    3 then. --halving takes about a quarter of the time, and misses a point that begins slowly. With --json: one
+    object per point, from best to worst, on a line of its own.
     """
     from fadas.config import seeds
-    from fadas.sweep import points, rank, run_all
+    from fadas.sweep import HALVING, count, points, rank, search
     from fadas.terminal import Display, print_json, print_table
 
     use_data(data_dir, allow_code)
     tables = _tables(experiment, set_, seed, profile, executor, device)
     root = out or Path("runs") / f"{tables['name']}-sweep"
     todo = points(tables, _select(tables, only), seeds(tables), root, validation)
-    results = []
+    rungs = HALVING if halving else (1.0,)
+    results, total = {}, count(todo, rungs)
     with Display(0, "runs") as display:
-        bar = display.add("sweep", len(todo))
-        for result in run_all(todo, jobs):
-            results.append(result)
-            bar.update(len(results), f"{result[0].label}: {result[0].name}")
-        bar.finish(f"{len(todo)} runs in {root}", len(todo))
-    ranked = rank(results)
+        bar = display.add("sweep", total)
+        for done, (point, summary) in enumerate(search(todo, jobs, rungs), 1):
+            results[point.folder] = point, summary
+            bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}")
+        bar.finish(f"{len(todo)} runs in {root}", total)
+    ranked = rank(list(results.values()))
     if json_:
         for row in ranked:
             print_json(vars(row))
     else:
-        rows = [[r.label, r.name, _score(r.score, r.diverged), "best" if r.best else ""] for r in ranked]
+        rows = [
+            [r.label, r.name, _score(r.score, r.diverged) + _mark(r.share), "best" if r.best else ""] for r in ranked
+        ]
         print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
-    diverged = [str(point.folder.relative_to(root)) for point, summary in results if "diverged" in summary]
+    diverged = [str(point.folder.relative_to(root)) for point, summary in results.values() if "diverged" in summary]
     tell(sorted(diverged), len(todo))
 
 
 def _score(score: float | None, diverged: int) -> str:
     return "diverged" if diverged else "-" if score is None else f"{score:.2%}"
+
+
+def _mark(share: float) -> str:
+    return "" if share == 1 else f", after {share:.1%}"
 
 
 def add_to(app: typer.Typer) -> None:
