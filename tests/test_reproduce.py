@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fadas import lock
 from fadas.build import ConfigError, Interrupted
 from fadas.cli import app
+from fadas.experiment import execute
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target
@@ -76,7 +77,7 @@ def test_list_names_every_artefact_in_a_narrow_terminal(small, monkeypatch):
     assert "…" not in output
 
 
-def test_an_interrupted_cell_goes_on(small):
+def test_an_interrupted_cell_goes_on(small, monkeypatch):
     places = Places(small / "experiments", small / "results", small / "runs")
     cells = chosen([TABLE], ["fedbuff"], None, None)[:1]
 
@@ -84,6 +85,7 @@ def test_an_interrupted_cell_goes_on(small):
         if record.step == 7:
             signal.raise_signal(signal.SIGINT)
 
+    monkeypatch.setenv("FADAS_COMMIT", "that of yesterday")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
     try:
         with pytest.raises(Interrupted):
@@ -92,9 +94,11 @@ def test_an_interrupted_cell_goes_on(small):
         signal.signal(signal.SIGINT, before)
     assert not list(small.glob("results/*/*"))
     steps = []
+    monkeypatch.setenv("FADAS_COMMIT", "that of today")
     ((_, result),) = run(cells, places, [], None, lambda *_: lambda record: steps.append(record.step), print)
     assert steps == list(range(8, 21))
     assert [point[0] for point in result.curve] == list(range(1, 21))
+    assert result.commit == "that of yesterday, that of today"
 
 
 def test_a_finished_cell_is_only_read(small, monkeypatch):
@@ -109,7 +113,8 @@ def test_a_finished_cell_is_only_read(small, monkeypatch):
     experiment = small / "experiments" / "cifar10-large-dir0.1.toml"
     experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
     message = str(reproduce(small, "large-cifar10", "--only", "fedbuff").exception)
-    assert message.endswith("fedbuff-1 holds a run with other settings; delete it to run the cell anew")
+    way = "give the options it was begun with, --device for one, or delete it to run the cell anew"
+    assert message.endswith(f"fedbuff-1 holds a run with other settings; {way}")
 
 
 def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small):
@@ -149,13 +154,15 @@ def test_mistakes_are_said_before_anything_runs(small, words, message):
 
 def result(mean, spread, tmp_path, time=None, end=900.0, method="fadas", changes=()):
     """Results of a method, as files."""
-    fields = {"method": method, "seed": 1, "changes": changes, "target": 0.75}
+    fields = {"method": method, "seed": 1, "changes": changes}
+    targets = dict(zip(TIME.columns.values(), TIME.targets, strict=True))
     fields |= {"delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}, "config": {}, "device": "", "versions": {}}
     fields |= {"accuracy": mean, "accuracy_std": spread, "time_to_target": time, "curve": [[1, 5, end, 0.5]]}
     for experiment in (*TABLE.columns.values(), *TIME.columns.values()):
         path = Cell(experiment, method, 1, changes).path(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**fields, "experiment": experiment, "wall": 1.0, "commit": ""}))
+        own = {"experiment": experiment, "target": targets.get(experiment)}
+        path.write_text(json.dumps({**fields, **own, "wall": 1.0, "commit": ""}))
 
 
 @pytest.mark.parametrize(  # the paper: 72.0 ± 0.94
@@ -186,6 +193,8 @@ def test_the_edge_of_the_spread_agrees(tmp_path):
         (400.0, 900.0, "400.0", "worse"),
         (None, 900.0, "not by 900 (50.0 %)", "worse"),
         (None, 240.0, "not by 240 (50.0 %)", "not run"),  # it ended too early to tell
+        (205.2, 900.0, "205.2", "agrees"),  # a tenth less, and in floats a little more than that
+        (250.8, 900.0, "250.8", "agrees"),
     ],
 )
 def test_time_to_target(tmp_path, time, end, text, verdict):
@@ -193,6 +202,13 @@ def test_time_to_target(tmp_path, time, end, text, verdict):
     row = next(row for row in TIME.rows if row.method == "fadas")
     measured = time_to_target(TIME, row, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
+
+
+def test_a_time_to_another_target_is_not_shown(tmp_path):
+    result(0.5, 0.0, tmp_path, 150.0)
+    row = next(row for row in TIME.rows if row.method == "fadas")
+    with pytest.raises(ConfigError, match=r"fadas-1\.json has the time to an accuracy of 0\.75, not 0\.8"):
+        time_to_target(replace(TIME, targets=[0.8, 0.8, 0.5, 0.5]), row, 0, tmp_path)
 
 
 @pytest.mark.parametrize(("time", "verdict"), [(None, "agrees"), (400.0, "better")])
@@ -232,6 +248,10 @@ def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
 
 
 def test_what_has_not_been_run_is_never_filled_in(tmp_path):
+    with pytest.raises(ConfigError, match="there is no folder"):  # a slip of the pen would empty the page
+        write(tmp_path / "page.md", tmp_path / "none")
+    assert not (tmp_path / "page.md").exists()
+    (tmp_path / "none").mkdir()
     write(tmp_path / "page.md", tmp_path / "none")
     text = (tmp_path / "page.md").read_text()
     assert text.count(" not run · |") == sum(len(one.rows) * len(one.columns) for one in artefacts().values()) > 100
@@ -341,7 +361,13 @@ def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small):
     three = artefacts()["large-cifar10-seeds"]
     row = next(row for row in three.rows if row.method == "fadas")
     assert accuracy(three, row, 0, small / "results").text == "diverged (1 of 3 seeds)"
-    assert any("diverged ▼" in row for block in blocks(small / "results") for row in block.rows if row[0] == "FADAS")
+    shown = [row for block in blocks(small / "results") for row in block.rows if row[0] == "FADAS"]
+    assert any("diverged ▼" in row for row in shown)
+    steady = next(row for row in shown if " to " in row[3])
+    assert steady[1] == "", "of its curve there is no last fifth"
+    figure = next(block for block in blocks(small / "results") if block.text == "large-cifar10-2")
+    assert figure.curves["FADAS"]
+    assert all(block.text != "large-cifar10-1" for block in blocks(small / "results")), "nothing to draw"
 
 
 def test_how_to_compute_is_the_users_choice(small):
@@ -360,7 +386,7 @@ def test_a_cell_in_one_precision_is_not_continued_in_another(small):
     )
     shutil.rmtree(small / "results")
     message = str(reproduce(small, *words).exception)
-    assert message.endswith("holds a run with other settings (bf16, not fp32); delete it to run the cell anew")
+    assert "holds a run with other settings (bf16, not fp32); give the options it was begun with" in message
 
 
 def test_rounds_are_those_of_the_cell(small):
@@ -378,7 +404,29 @@ def test_a_cell_that_another_process_is_at_is_left_to_it(small):
         shown = reproduce(small, "large-cifar10", "--only", "fadas")
     assert "another process is at it" in shown.output
     assert "1 cells run, 1 left" in shown.output
+    left = "1 of 2 cells left out, in use by another process: cifar10-large-dir0.1 fadas-1; wait for it"
+    assert str(shown.exception) == left
     assert [path.parent.name for path in small.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
+
+
+def test_a_cell_that_another_process_finishes_meanwhile_is_tried_once_more(small, monkeypatch):
+    folder = small / "runs/cifar10-large-dir0.1/fadas-1"
+    folder.mkdir(parents=True)
+    file = (folder / ".lock").open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    monkeypatch.setattr("fadas.reproduce.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
+    shown = reproduce(small, "large-cifar10", "--only", "fadas")
+    assert shown.exit_code == 0, shown.output
+    assert "another process is at it" in shown.output
+    assert "2 cells run, 0 left" in shown.output
+
+
+def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(small):
+    foreign = small / "runs/cifar10-large-dir0.3/fadas-1"
+    foreign.mkdir(parents=True)
+    (foreign / "cat.jpg").touch()
+    assert "is not a run of fadas; use --work DIR" in str(reproduce(small, "large-cifar10").exception)
+    assert not (small / "runs/cifar10-large-dir0.1").exists()
 
 
 def test_a_cell_that_another_process_has_just_finished_is_read(small, monkeypatch):
@@ -409,7 +457,7 @@ def test_a_broken_run_says_how_to_begin_anew(small):
     assert "to run the cell anew" in str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
 
 
-def test_trials_stay_off_the_page_and_other_settings_are_shown(tmp_path):
+def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_path):
     result(0.7, 0.01, tmp_path)
     source = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
 
@@ -422,15 +470,16 @@ def test_trials_stay_off_the_page_and_other_settings_are_shown(tmp_path):
     write(tmp_path / "page.md", tmp_path)
     before = (tmp_path / "page.md").read_text()
     add("cifar10-large-dir0.1", 1, "rounds=3")
-    add("cifar10-large-dir0.1", 9)
     add("an-experiment-of-ones-own", 1)
     write(tmp_path / "page.md", tmp_path)
     assert (tmp_path / "page.md").read_text() == before, "nor are they counted"
     add("cifar10-large-dir0.1", 1, "algorithms.fadas.eta=0.003")
+    add("cifar10-large-dir0.1", 9)
     write(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "a laptop" in text
-    assert text.count("fadas, algorithms.fadas.eta=0.003 | Dir(0.1), seed 1 | 70.0 ± 1.0") == 1
+    assert text.count("| fadas, algorithms.fadas.eta=0.003 | Dir(0.1), seed 1 | 70.0 ± 1.0 |") == 1
+    assert text.count("| fadas | Dir(0.1), seed 9 | 70.0 ± 1.0 |") == 1
 
 
 def test_the_page_says_how_steady_an_accuracy_is(tmp_path):

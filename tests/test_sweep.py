@@ -171,21 +171,91 @@ def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_comm
     assert done.stderr.endswith("holds a run with other settings; use --out DIR, or delete it\n")
 
 
-def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
+def sweep(folder, *options, code, **environment):
+    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", *options]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), **environment}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("cat.jpg", "", "exists and is not a run of fadas; use --out DIR"),
+        ("config.toml", "[run]\nsteps = 1\n", "holds a run with other settings; use --out DIR, or delete it"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(name, text, message, tmp_path):
     (tmp_path / "long.toml").write_text(LONG)
     foreign = tmp_path / "o" / "fadas" / "eta=0.003-0"
     foreign.mkdir(parents=True)
-    (foreign / "cat.jpg").write_text("")
-    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", "3", "--out", "o"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "fadas: o/fadas/eta=0.003-0 exists and is not a run of fadas; use --out DIR\n",
+    (foreign / name).write_text(text)
+    assert sweep(tmp_path, "--out", "o", code=2).stderr == f"fadas: o/fadas/eta=0.003-0 {message}\n"
+    assert [path.name for path in (tmp_path / "o" / "fadas").iterdir()] == ["eta=0.003-0"]
+
+
+def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
+    (tmp_path / "long.toml").write_text(LONG.replace('"digits"', '"mine:make"'))
+    (tmp_path / "mine.py").write_text(
+        "from fadas.tasks import TASKS\n"
+        "def make(clients, validation=0.0, seed=0):\n"
+        "    if seed == 7:\n"
+        "        raise ValueError('no luck')\n"
+        "    return TASKS['digits'](clients=clients, validation=validation, seed=seed)\n"
     )
-    debug = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**os.environ, "FADAS_DEBUG": "1"}
-    )
+    options = ["--allow-code", "--set", "run.seeds=[0, 7]", "-j", "2"]
+    assert sweep(tmp_path, *options, code=2).stderr == "fadas: task: no luck\n"
+    debug = sweep(tmp_path, *options, code=2, FADAS_DEBUG="1")
     assert "in run_point" in debug.stderr, "where it happened, in the worker"
+
+
+def test_a_point_that_another_process_is_at_is_left_for_the_end(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "long.toml").write_text(LONG.replace("20000", "20").replace("500", "5"))
+    folder = tmp_path / "runs" / "long-sweep" / "fadas" / "eta=0.001-0"
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        left = "1 of 3 runs left out, in use by another process: fadas/eta=0.001-0; wait for it, or use --out DIR"
+        assert sweep(tmp_path, "-j", "2", code=2).stderr.splitlines()[-1] == f"fadas: {left}"
+    assert {path.parent.name for path in folder.parent.glob("*/summary.json")} == {"eta=0.002-0", "eta=0.003-0"}
+    assert "3 runs" in sweep(tmp_path, code=0).stderr
+
+
+def test_workers_end_with_a_sweep_that_is_killed_and_the_same_command_goes_on(tmp_path):
+    (tmp_path / "long.toml").write_text(LONG)
+    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", "2"]
+    root = tmp_path / "runs" / "long-sweep" / "fadas"
+    lines = lambda: [p.read_bytes().count(b"\n") for p in root.glob("*/metrics.jsonl")]  # noqa: E731
+    for _ in range(2):
+        before = sum(lines())
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+            try:
+                deadline = time.monotonic() + 300
+                while len(lines()) < 2 or sum(lines()) < before + 20:
+                    assert process.poll() is None, "refused"
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                process.kill()
+                process.wait()
+                while alive(process.pid):
+                    assert time.monotonic() < deadline, "a worker goes on"
+                    time.sleep(0.05)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= 2, "each run keeps what it had"
+
+
+def test_an_algorithm_that_was_asked_for_needs_a_grid_and_the_file_may_say_how_much_is_held_out(tmp_path):
+    text = LONG.replace("20000", "2").replace("[algorithms.fadas]", "[algorithms.fadas]\n[algorithms.ca2fl]")
+    (tmp_path / "long.toml").write_text(text)
+    error = sweep(tmp_path, "--only", "fadas,ca2fl", code=2).stderr
+    assert error == "fadas: there is no grid for ca2fl; add a table such as [sweep.ca2fl]\n"
+    for options, share in (([], 0.2), (["--set", "task.validation=0.4"], 0.4), (["--validation", "0.3"], 0.3)):
+        sweep(tmp_path, "--out", f"o{share}", *options, code=0)
+        assert read(tmp_path / f"o{share}" / "fadas" / "eta=0.001-0").config["task"]["validation"] == share
 
 
 def short(**run):

@@ -115,8 +115,12 @@ def execute(
     A run that diverges is finished too: its summary says so, and there is no model.
     """
     origin = provenance(config)
+    commits = [origin["commit"]]
     make_sink = _tensorboard() if config.run.tensorboard else None
-    kept = _resume(simulation, folder, say) if resume else None
+    found = _resume(simulation, folder, say) if resume else None
+    kept = found[0] if found else None
+    if found:  # other code may have begun it
+        commits = list(dict.fromkeys([*found[1], *commits]))
     lost = kept is None and not overwrite and (folder / "metrics.jsonl").exists()
     writer = runs.Writer(folder, config.tables, overwrite, kept, resume)
     if lost:
@@ -128,7 +132,7 @@ def execute(
 
     def save() -> int:
         tensors, values = take(simulation)
-        behind.write(folder, values["version"], tensors, {**values, "metrics": writer.mark()})
+        behind.write(folder, values["version"], tensors, {**values, "metrics": writer.mark(), "commits": commits})
         return values["version"]
 
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
@@ -168,6 +172,7 @@ def execute(
                 **summarise(lines, config.run.target, diverged),
                 "wall": simulation.progress.wall,
                 **origin,
+                "commit": ", ".join(commits),
             }
             behind.wait()
             writer.finish(summary)
@@ -189,15 +194,18 @@ def execute(
     return summary
 
 
-def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) -> int | None:
-    """Bring the simulation to the newest checkpoint that can be used; how much of metrics.jsonl belongs to it."""
+def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) -> tuple[int, list[str]] | None:
+    """Bring the simulation to the newest checkpoint that can be used.
+
+    How much of metrics.jsonl belongs to it, and the commits whose code trained it.
+    """
     for path in checkpoint.found(folder):
         try:
             tensors, values = checkpoint.read(path)
-            kept = runs.kept(folder, values["metrics"])
+            kept, commits = runs.kept(folder, values["metrics"]), [str(one) for one in values.get("commits", [])]
             restore(simulation, tensors, values)
             say(f"{folder}: continued after step {values['version']}")
-            return kept
+            return kept, commits
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
             say(f"{path} cannot be used: {error}")
     return None

@@ -1,6 +1,7 @@
 """The paper's cells: run what is missing and keep of each what the report needs, as a small JSON."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def done(cell: Cell, places: Places) -> bool:
         now = {**make_config(cell, places.experiments).tables, "executor": result.config.get("executor", {})}
         if not same(result.config, now):
             path = cell.path(places.results)
-            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "settings")
+            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "stale")
     return result is not None
 
 
@@ -76,13 +77,17 @@ def run(
 ) -> Iterator[tuple[Cell, Result]]:
     """Train the cells one after the other, going on where an earlier attempt was interrupted; write their results.
 
+    What another process is at is tried once more at the end, and then left out.
     `overrides` and `executor` say how to compute: what is computed is the cell's own business.
     """
     # mistakes show before anything is run
     configs = {cell: make_config(cell, places.experiments, overrides, executor) for cell in cells}
+    folders = {cell: places.work / cell.experiment / cell.name for cell in cells}
+    runs.finished({folders[cell]: config.tables for cell, config in configs.items()}, overwrite=False, resume=True)
     tasks: dict[str, Task] = {}
-    for cell, config in configs.items():
-        folder = places.work / cell.experiment / cell.name
+    queue, busy = list(cells), set[Cell]()
+    for cell in queue:
+        config, folder = configs[cell], folders[cell]
         path = cell.path(places.results)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -95,13 +100,16 @@ def run(
                 simulation = make_simulation(config, tasks[key], timeline)
                 execute(config, simulation, folder, on_record, resume=True, say=say)
             result = _result(cell, runs.read(folder))
-            partial = path.with_suffix(".tmp")
+            partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write it too
             partial.write_text(_json(asdict(result)), encoding="utf-8")
             partial.replace(path)  # a result is there whole or not at all
         except ConfigError as error:
-            if error.matter != "busy":
+            if error.matter not in ("busy", "written"):
                 raise
-            say(f"{cell.experiment} {cell.name}: another process is at it")
+            if cell not in busy:
+                say(f"{cell.experiment} {cell.name}: another process is at it")
+                busy.add(cell)
+                queue.append(cell)  # when all others are done, that process may be, too
             continue
         finally:
             lock.release(folder)

@@ -258,7 +258,9 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():
         for group in by_settings.values():
-            named[label if len(by_settings) == 1 else f"{label} ({group[0].folder.name})"] = group
+            name = group[0].folder.name
+            name = name.removesuffix(f"-{group[0].summary['seed']}") if len(group) > 1 else name
+            named[label if len(by_settings) == 1 else f"{label} ({name})"] = group
     return named
 
 

@@ -2,18 +2,11 @@
 
 import copy
 import hashlib
-import multiprocessing
-import os
-import signal
-import traceback
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from math import ceil
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,6 +14,7 @@ from typing import Any
 from fadas import runs
 from fadas.build import ConfigError, Interrupted
 from fadas.config import resolve
+from fadas.parallel import each
 from fadas.simulator import Record
 from fadas.summary import summarise
 from fadas.tables import Table, flatten, put
@@ -74,13 +68,14 @@ def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path
     held_out.setdefault("task", {})["validation"] = validation
     found: list[Point] = []
     for label in labels:
-        for point in grid(tables, label):
+        combinations = grid(tables, label)
+        if not combinations:
+            raise ConfigError(f"there is no grid for {label}; add a table such as [sweep.{label}]")
+        for point in combinations:
             for seed in seeds:
                 changed = with_point(held_out, label, point)
                 resolve(changed, label, seed)
                 found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
-    if not found:
-        raise ConfigError(f"there is no grid for {', '.join(labels)}; add a table such as [sweep.{labels[0]}]")
     return found
 
 
@@ -133,80 +128,29 @@ def _so_far(folder: Path, updates: float) -> dict[str, Any] | None:
     return None
 
 
-def _work(pipe: Any, threads: int) -> None:
-    """A worker process's life: it runs the points that it is sent until the pipe ends or its run is interrupted."""
-    import torch
-
-    torch.set_num_threads(threads)
-    with suppress(EOFError, ConnectionError):
-        while True:
-            point = pipe.recv()
-            try:
-                result = run_point(point)
-            except Interrupted:
-                return
-            except Exception as error:
-                error.add_note(traceback.format_exc())  # a traceback does not travel, its text does
-                result = error
-            pipe.send(result)
-
-
 def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str, Any]]]:
-    """Results as they come, `jobs` runs at a time, the machine's cores shared among them.
+    """Results as they come, `jobs` runs at a time. A point that another process is at is tried once more at the end.
 
-    However it ends, no worker is left: what runs is interrupted and keeps a checkpoint; no further point begins.
+    However it ends, what runs is interrupted and keeps a checkpoint; no further point begins.
     """
-    if jobs == 1:
-        yield from ((point, run_point(point)) for point in todo)
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    workers: dict[Any, SpawnProcess] = {}  # by the pipe to each
-    at_work: dict[Any, Point] = {}
-    waiting = deque(todo)
-    try:
-        for _ in range(min(jobs, len(todo))):
-            _start_worker(workers, threads)
-        while waiting or at_work:
-            for pipe in workers.keys() - at_work.keys():
-                if waiting:
-                    at_work[pipe] = waiting.popleft()
-                    pipe.send(at_work[pipe])
-            for pipe in wait(list(at_work)):
-                point = at_work.pop(pipe)
-                yield point, _receive(pipe, point)
-    finally:
-        for pipe, worker in workers.items():
-            pipe.close()
-            worker.terminate()
-        try:
-            for worker in workers.values():
-                worker.join()
-        finally:  # a second Ctrl-C waits for no checkpoint
-            for worker in workers.values():
-                worker.kill()
-
-
-def _start_worker(workers: dict[Any, SpawnProcess], threads: int) -> None:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    worker = context.Process(target=_work, args=(theirs, threads))
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the parent, which ends its workers
-    try:
-        worker.start()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    theirs.close()
-    workers[ours] = worker
-
-
-def _receive(pipe: Any, point: Point) -> dict[str, Any]:
-    try:
-        result = pipe.recv()
-    except (EOFError, ConnectionError):
-        raise ConfigError(f"{point.folder}: its process died: out of memory?") from None
-    if isinstance(result, Exception):
-        raise result
-    return result
+    total = len(todo)
+    for _ in range(2):
+        busy: list[Point] = []
+        with closing(each(run_point, todo, jobs)) as results:
+            for point, result in results:
+                if isinstance(result, ConfigError) and result.matter in ("busy", "written"):
+                    busy.append(point)
+                elif isinstance(result, ChildProcessError):
+                    raise ConfigError(f"{point.folder}: {result}")
+                elif isinstance(result, Exception):
+                    raise result
+                else:
+                    yield point, result
+        if not busy:
+            return
+        todo = busy
+    names = ", ".join(f"{point.label}/{point.folder.name}" for point in todo)
+    raise ConfigError(f"{len(todo)} of {total} runs left out, in use by another process: {names}", "busy")
 
 
 @dataclass(frozen=True)
@@ -244,8 +188,10 @@ def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
 def search(todo: Sequence[Point], jobs: int, rungs: Sequence[float]) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Run the points in rungs: of each algorithm only the best quarter goes on to the next one.
 
-    A point comes once for every rung that it gets to; the last time counts.
+    A point comes once for every rung that it gets to; the last time counts. Folders that cannot be written to or read
+    are an error before anything is run.
     """
+    runs.finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
     for share in rungs:
         results: list[tuple[Point, dict[str, Any]]] = []
         for result in run_all([replace(point, share=share) for point in todo], jobs):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fadas
-from fadas.cli import data, deploy, experiments, reproduce, results, tools
+from fadas.cli import data, deploy, experiments, reproduce, results, sweep, tools
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
@@ -20,6 +20,7 @@ app = typer.Typer(
     add_completion=False,
 )
 experiments.add_to(app)
+sweep.add_to(app)
 results.add_to(app)
 reproduce.add_to(app)
 tools.add_to(app)

@@ -1,4 +1,4 @@
-"""Commands that take an experiment: run, plan, sweep."""
+"""Commands that take an experiment: run, plan."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def use_data(folder: Path | None, allow_code: bool = False) -> None:
         os.environ["FADAS_ALLOW_CODE"] = "1"
 
 
-def _tables(
+def read_tables(
     path: Path,
     overrides: list[str],
     seed: int | None,
@@ -70,7 +70,7 @@ def _tables(
     return load(path, [*overrides, *devices, *seeds], profile, executor)
 
 
-def _select(tables: dict[str, Any], only: str | None) -> list[str]:
+def select_labels(tables: dict[str, Any], only: str | None) -> list[str]:
     from fadas.tables import select
 
     return select(tables, None if only is None else [name.strip() for name in only.split(",")])
@@ -117,8 +117,8 @@ def run(
     if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     use_data(data_dir, allow_code)
-    tables = _tables(experiment, set_, seed, profile, executor, device)
-    labels = _select(tables, only)
+    tables = read_tables(experiment, set_, seed, profile, executor, device)
+    labels = select_labels(tables, only)
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
     there = runs.finished({root / c.id: c.tables for c in configs}, overwrite, resume)
@@ -205,9 +205,9 @@ def plan(
     from fadas.terminal import print_json, print_table
 
     use_data(data_dir, allow_code)
-    tables = _tables(experiment, set_, seed, profile)
+    tables = read_tables(experiment, set_, seed, profile)
     one = seeds(tables)[0]
-    labels = _select(tables, only)
+    labels = select_labels(tables, only)
     statistics = {label: make_plan(resolve(tables, label, one)).statistics() for label in labels}
     if json_:
         print_json({"algorithm": labels[0], "seed": one, **statistics[labels[0]], "algorithms": statistics})
@@ -219,84 +219,8 @@ def plan(
     print_table(["algorithm", *(key.replace("_time", "\ntime") for key in keys)], rows, f"{tables['name']}, seed {one}")
 
 
-@hints(
-    foreign="use --out DIR",
-    settings="use --out DIR, or delete it",
-    busy="wait for it, or use --out DIR",
-    damaged="delete it to run it anew",
-    full="free some space, then the same command goes on",
-    interrupted="the same command goes on",
-    diverged="they are never the best; delete their folders to run them again",
-)
-def sweep(
-    experiment: ExperimentFile,
-    set_: Set = [],
-    profile: Profile = None,
-    only: Only = None,
-    seed: Seed = None,
-    executor: Executor = None,
-    device: Device = None,
-    data_dir: DataDir = None,
-    allow_code: AllowCode = False,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
-    halving: Annotated[
-        bool,
-        typer.Option(
-            "--halving",
-            help="Run all points an eighth of the way, the best quarter to half, its best quarter to the end.",
-        ),
-    ] = False,
-    validation: Annotated[float, typer.Option(help="Share of the training data held out to tune on.")] = 0.2,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
-    json_: Json = False,
-) -> None:
-    """Run the grids under [sweep] and mark the best point of each algorithm.
-
-    Points are compared on data held out from the training set; the test set is not looked at. What is there
-    already is not run again. A point that diverges does not end the sweep, but is never the best; the exit code is
-    3 then. --halving takes about a quarter of the time, and misses a point that begins slowly. With --json: one
-    object per point, from best to worst, on a line of its own.
-    """
-    from fadas.config import seeds
-    from fadas.sweep import HALVING, count, points, rank, search
-    from fadas.terminal import Display, print_json, print_table
-
-    use_data(data_dir, allow_code)
-    tables = _tables(experiment, set_, seed, profile, executor, device)
-    root = out or Path("runs") / f"{tables['name']}-sweep"
-    todo = points(tables, _select(tables, only), seeds(tables), root, validation)
-    rungs = HALVING if halving else (1.0,)
-    results, total = {}, count(todo, rungs)
-    with Display(0, "runs") as display:
-        bar = display.add("sweep", total)
-        for done, (point, summary) in enumerate(search(todo, jobs, rungs), 1):
-            results[point.folder] = point, summary
-            bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}")
-        bar.finish(f"{len(todo)} runs in {root}", total)
-    ranked = rank(list(results.values()))
-    if json_:
-        for row in ranked:
-            print_json(vars(row))
-    else:
-        rows = [
-            [r.label, r.name, _score(r.score, r.diverged) + _mark(r.share), "best" if r.best else ""] for r in ranked
-        ]
-        print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
-    diverged = [str(point.folder.relative_to(root)) for point, summary in results.values() if "diverged" in summary]
-    tell(sorted(diverged), len(todo))
-
-
-def _score(score: float | None, diverged: int) -> str:
-    return "diverged" if diverged else "-" if score is None else f"{score:.2%}"
-
-
-def _mark(share: float) -> str:
-    return "" if share == 1 else f", after {share:.1%}"
-
-
 def add_to(app: typer.Typer) -> None:
     app.command(
         epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
     )(run)
     app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")(plan)
-    app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")(sweep)

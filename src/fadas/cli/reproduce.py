@@ -11,7 +11,9 @@ from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, tell, u
 
 @hints(
     foreign="use --work DIR",
-    settings="delete it to run the cell anew",
+    settings="give the options it was begun with, --device for one, or delete it to run the cell anew",
+    stale="delete it to run the cell anew",
+    busy="wait for it",
     damaged="delete it to run the cell anew",
     full="free some space, then the same command goes on",
     interrupted="the same command goes on",
@@ -39,8 +41,9 @@ def reproduce(
 
     `list` names the artefacts, `report` renders what has been run of all of them. A cell is one method on one data set
     with one seed. Each leaves a small JSON in `results`; what is there is not run again, and an interrupted cell goes
-    on where it was. A cell that diverges is kept as that, and the others run; the exit code is 3 then. --set is for
-    the executor's options only.
+    on where it was. A cell that diverges is kept as that, and the others run; the exit code is 3 then. One that another
+    process is at is tried once more at the end and, if that is still so, left out; the exit code is 2 then. --set is
+    for the executor's options only.
     """
     from fadas.report.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table
@@ -89,8 +92,12 @@ def reproduce(
                 text = f"{result.accuracy:.1%} ± {100 * (result.accuracy_std or 0.0):.1f}"
             display.say(f"{cell.experiment} {cell.name}: {text}, {result.wall:.0f} s")
             ran += 1
+    left = [cell for cell in cells if not load(cell, results)]
     then = "trials, which no report shows" if rounds else "fadas reproduce report renders them"
-    print_line(f"{', '.join(what)}: {ran} cells run, {len(cells) - ran} left; {then}")
+    print_line(f"{', '.join(what)}: {ran} cells run, {len(left)} left; {then}")
+    if left:
+        names = ", ".join(f"{cell.experiment} {cell.name}" for cell in left)
+        raise ConfigError(f"{len(left)} of {len(cells)} cells left out, in use by another process: {names}", "busy")
     kept = [one for one in (load(cell, results) for cell in all_cells) if one]
     tell([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
 

@@ -192,15 +192,14 @@ def shown(results: Path) -> list[Result]:
 
 
 def others(experiment: str, results: Path) -> list[Result]:
-    """Results of an experiment with settings of no artefact: what was searched beside the published ones.
+    """Results of an experiment that belong to no artefact: other settings, or other seeds.
 
-    Shortened runs are trials, and further seeds belong to no table: neither is shown.
+    Shortened runs are trials, and not shown.
     """
-    known = {(cell.experiment, cell.method, cell.changes) for one in artefacts().values() for cell in one.all_cells()}
+    known = {cell for one in artefacts().values() for cell in one.all_cells()}
     found = [read(path) for path in sorted((results / experiment).glob("*.json"))]
     return [
         one
         for one in found
-        if (one.experiment, one.method, tuple(one.changes)) not in known
-        and not any(change.startswith("rounds=") for change in one.changes)
+        if one.cell not in known and not any(change.startswith("rounds=") for change in one.changes)
     ]

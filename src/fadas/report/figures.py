@@ -89,13 +89,15 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
     if not axes.lines:
         plt.close(figure)
         return None
-    target = next(iter(groups.values()))[0].summary.get("target")
-    if target:
+    every = [run for runs in groups.values() for run in runs]
+    target = every[0].summary.get("target")
+    if target and all(run.summary.get("target") == target for run in every):
         axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
         axes.annotate(
             f"target {percent(target)}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
         )
-    axes.set(xlabel=label, ylabel="test accuracy")
+    held_out = all(run.config.get("task", {}).get("validation") for run in every)  # a sweep's runs
+    axes.set(xlabel=label, ylabel="validation accuracy" if held_out else "test accuracy")
     axes.yaxis.set_major_formatter(percent)
     axes.legend(frameon=False, ncols=2, loc="lower right")
     return figure

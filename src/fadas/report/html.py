@@ -61,7 +61,7 @@ def _best(comparison: Comparison) -> set[tuple[int, int]]:
     best: set[tuple[int, int]] = set()
     for column, key, pick in ((1, "at_time", max), (2, "at_updates", max), (3, "time_to_target", min)):
         values = [getattr(row, key) for row in comparison.rows]
-        known = [value for value in values if value is not None]
+        known = [value for value in values if value is not None and (column != 3 or comparison.target is not None)]
         best |= {(i, column) for i, value in enumerate(values) if len(known) > 1 and value == pick(known)}
     return best
 

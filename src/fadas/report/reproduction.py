@@ -46,6 +46,8 @@ _RELEASED = (
 
 def write(path: Path, results: Path) -> list[Path]:
     """The page as Markdown and HTML, and its figures in a folder beside it named like it."""
+    if not results.is_dir():
+        raise ConfigError(f"there is no folder {results}; --results says where results are kept")
     if path.suffix != ".md":
         raise ConfigError(f"{path}: the page is Markdown, and its name ends in .md; the HTML is written beside it")
     figures = path.with_suffix("")
@@ -154,7 +156,7 @@ def _figures(readings: Readings, results: Path) -> Iterator[Block]:
 
 def _curves(artefact: Artefact, column: int, results: Path) -> Curves:
     found = {row.name: results_of(artefact, row, column, results) for row in artefact.rows}
-    return {name: runs[0].curve if runs else [] for name, runs in found.items()}
+    return {name: runs[0].curve if runs and not runs[0].diverged else [] for name, runs in found.items()}
 
 
 def _times(readings: Readings, results: Path) -> Iterator[Block]:
@@ -192,12 +194,12 @@ def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
     if any(row.set for row in artefact.rows):
         return  # and what was searched stands with the published settings
     beside = [
-        (f"{one.method}, {', '.join(one.changes)}", f"{heading}, seed {one.seed}", _percent(one))
+        (", ".join([one.method, *one.changes]), f"{heading}, seed {one.seed}", _percent(one))
         for heading, experiment in artefact.columns.items()
         for one in others(experiment, results)
     ]
     if beside:
-        yield Block("text", "With other settings than the published ones:")
+        yield Block("text", "With other settings than the published ones, or other seeds:")
         yield Block("table", head=("method and settings", "", "measured"), rows=tuple(beside))
 
 
@@ -266,6 +268,7 @@ def _delays(results: Path) -> str:
         seeds = [
             f"seed {one.seed}: " + ", ".join(f"{name} {one.delays[name]:.4g}" for name in TAUS)
             for one in results_of(artefact, row, 0, results)
+            if not one.diverged
         ]
         parts.append(f"{kind.capitalize()}: {'; '.join(seeds) or 'not run'}")
     return f"Delays under large worst-case delays. {'. '.join(parts)}."

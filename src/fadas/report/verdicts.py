@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
+from fadas.build import ConfigError
 from fadas.report.artefacts import Artefact, Result, Row, results_of
 
 MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}  # not run: or not far enough to tell
@@ -45,6 +46,9 @@ def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> 
         return Measured("not run", "not run")
     if found[0].accuracy is None:
         return _diverged(found[:1], artefact, row)
+    if found[0].target != artefact.targets[column]:
+        path, theirs = found[0].cell.path(results), artefact.targets[column]
+        raise ConfigError(f"{path} has the time to an accuracy of {found[0].target}, not {theirs}", "damaged")
     time, end = found[0].time_to_target, found[0].curve[-1][2]
     text = f"not by {end:.0f} ({100 * found[0].accuracy:.1f} %)" if time is None else f"{time:.1f}"
     published = row.published[column] if row.published else None
@@ -52,10 +56,10 @@ def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> 
         verdict = ""
     elif time is None:  # a run that ended before it could have agreed says nothing
         verdict = "agrees" if published == "never" else "worse" if end > 1.1 * published else "not run"
-    elif published == "never" or time < 0.9 * published:
+    elif published == "never" or time < 0.9 * published - 1e-9:  # the edges belong to it, however they are rounded
         verdict = "better"
     else:
-        verdict = "agrees" if time <= 1.1 * published else "worse"
+        verdict = "agrees" if time <= 1.1 * published + 1e-9 else "worse"
     return Measured(text, verdict)
 
 

@@ -1,0 +1,105 @@
+"""Pieces of work in processes of their own, some at a time."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
+
+from fadas.build import Interrupted
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(work: Callable[[T], R], todo: Sequence[T], jobs: int) -> Generator[tuple[T, R | Exception], None, None]:
+    """Results as they come, `jobs` at a time, the machine's cores shared among them. An exception is a result too.
+
+    However it ends, no worker is left: what runs is interrupted as by SIGTERM; nothing further begins.
+    """
+    if jobs == 1:
+        for item in todo:
+            try:
+                result = work(item)
+            except Interrupted:
+                raise
+            except Exception as error:
+                result = error
+            yield item, result
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    workers: dict[Any, SpawnProcess] = {}  # by the pipe to each
+    at_work: dict[Any, T] = {}
+    waiting = deque(todo)
+    try:
+        for _ in range(min(jobs, len(todo))):
+            _start_worker(workers, work, threads)
+        while waiting or at_work:
+            for pipe in workers.keys() - at_work.keys():
+                if waiting:
+                    at_work[pipe] = waiting.popleft()
+                    pipe.send(at_work[pipe])
+            ready: list[Any] = wait(list(at_work))
+            for pipe in ready:
+                try:
+                    result = pipe.recv()
+                except (EOFError, ConnectionError):
+                    result = ChildProcessError("its process died: out of memory?")
+                    workers.pop(pipe).join()
+                    _start_worker(workers, work, threads)
+                yield at_work.pop(pipe), result
+    finally:
+        for pipe, worker in workers.items():
+            pipe.close()
+            worker.terminate()
+        try:
+            for worker in workers.values():
+                worker.join()
+        finally:  # a second Ctrl-C waits for no checkpoint
+            for worker in workers.values():
+                worker.kill()
+
+
+def _start_worker(workers: dict[Any, SpawnProcess], work: Callable[[Any], Any], threads: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    worker = context.Process(target=_live, args=(theirs, work, threads))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the parent, which ends its workers
+    try:
+        worker.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    theirs.close()
+    workers[ours] = worker
+
+
+def _live(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
+    """A worker's life: it works at what it is sent until the pipe ends or it is interrupted."""
+    import torch
+
+    torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    with suppress(EOFError, ConnectionError):
+        while True:
+            item = pipe.recv()
+            try:
+                result = work(item)
+            except Interrupted:
+                return
+            except Exception as error:
+                error.add_note(traceback.format_exc())  # a traceback does not travel, its text does
+                result = error
+            pipe.send(result)
+
+
+def _end_with_the_parent() -> None:
+    """A parent that is killed cannot end its workers."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
