@@ -147,3 +147,23 @@ def test_a_deployment_has_seconds_on_its_axes():
     assert (shown["time"], shown["timeline"]) == ("seconds", "seconds")
     assert "Compared at 20 seconds" in page([real])
     assert "Compared at virtual time 30" in page([FAST])
+
+
+def test_runs_of_a_sweep_are_named_by_their_points_and_measured_on_held_out_data():
+    points = [(10, 5, 0.5), (20, 10, 0.7)]
+    task = {"clients": 3, "validation": 0.2}
+    runs = [
+        dataclasses.replace(
+            run("a", points, seed, target=lr, task=task, local={"lr": lr}), folder=Path(f"lr={lr}-{seed}")
+        )
+        for lr in (0.1, 0.2)
+        for seed in (1, 2)
+    ]
+    assert [row.algorithm for row in compare(runs).rows] == ["a (lr=0.1)", "a (lr=0.2)"]
+    (axes,) = drawn(*runs)["time"]
+    assert axes.get_ylabel() == "validation accuracy"
+    assert not axes.texts, "they have no target in common"
+    assert "<td class=best>-" not in page(runs)
+    (axes,) = drawn(FAST)["time"]
+    assert axes.get_ylabel() == "test accuracy"
+    assert [text.get_text() for text in axes.texts] == ["target 60%"]
