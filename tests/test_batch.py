@@ -1,7 +1,9 @@
 """Many jobs at once against the same jobs one by one."""
 
 import math
+import random
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from fadas.algorithms import FADAS
 from fadas.batch import BatchTrainer
 from fadas.build import Diverged
 from fadas.client import LocalSGD, train
-from fadas.executors import Batched
+from fadas.executors import EXECUTORS, Batched
 from fadas.ledger import Job
 from fadas.model import FlatModule, Model
 from fadas.planner import plan
@@ -440,3 +442,106 @@ def test_data_that_are_not_finite_diverge_in_a_batch_too(number):
     for executor in ("inline", "batched", "auto"):
         with pytest.raises(Diverged, match="not finite"):
             list(simulate(schedule, task, FADAS(), LOCAL, executor=executor))
+
+
+def odd(model, loss=cross_entropy, clients=None):
+    source = torch.Generator().manual_seed(0)
+    even = [(torch.randn(12, 6, generator=source), torch.arange(12) % 3) for _ in range(6)]
+    return Task(model, clients or even, loss=loss)
+
+
+def clipped():
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    for parameter in module.parameters():
+        parameter.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
+    return module
+
+
+def clamped():
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    module[0].register_forward_hook(lambda module, inputs, output: output.clamp(-1e-3, 1e-3))
+    return module
+
+
+@pytest.mark.parametrize("model", [clipped, clamped])
+def test_hooks_are_not_left_out(model):
+    task, local = odd(model), LocalSGD(lr=0.5, batch_size=4)
+    executors = [EXECUTORS[name](task, local, 1) for name in ("auto", "inline")]
+    start = FlatModule(task.module(1)).read()
+    deltas = []
+    for executor in executors:
+        executor.submit(Job(0, 0, 0), start, 0)
+        deltas.append(executor.collect(Job(0, 0, 0)).delta)
+        executor.close()
+    assert torch.equal(*deltas)
+    if model is clipped:
+        with pytest.raises(ValueError, match="hooks on gradients are not called"):
+            Batched(task, local, 1)
+    else:
+        assert not Batched(task, local, 1)._trainer.stacked
+
+
+class Named(nn.Module):
+    """Gives a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return {"logits": self.layer(x)}
+
+
+def test_what_batches_cannot_take_others_train():
+    local = LocalSGD(batch_size=4)
+    wide = [(torch.randn(12, 5 + k), torch.arange(12) % 3) for k in range(4)]
+    task = odd(lambda: nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Linear(4, 3)), clients=wide)
+    EXECUTORS["auto"](task, local, 1).close()
+    with pytest.raises(ValueError, match="clients whose examples differ in shape share no batch; name another"):
+        Batched(task, local, 1)
+    named = odd(Named, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
+    EXECUTORS["auto"](named, local, 1).close()
+    rare = odd(lambda: nn.Sequential(nn.Dropout(0.001), nn.Linear(6, 3)))
+    for seed in range(5):  # that no value was dropped when it was tried says nothing
+        torch.manual_seed(seed)
+        assert not isinstance(EXECUTORS["auto"](rare, local, 1), Batched)
+
+
+class TwoBiases(nn.Module):
+    """Parameters that have one gradient in common, as those of an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.one, self.other = nn.Linear(6, 3), nn.Parameter(torch.ones(3)), nn.Parameter(-torch.ones(3))
+
+    def forward(self, x):
+        return self.layer(x) + (self.one + self.other)
+
+
+def test_weights_decay_each_by_themselves_where_gradients_are_shared():
+    local = LocalSGD(lr=0.1, batch_size=4, weight_decay=0.5)
+    task = odd(TwoBiases)
+    trainer = BatchTrainer(FlatModule(task.module(1)), task, local, 1)
+    trainer.rehearse()
+    start = trainer.flat.read()
+    (batched,) = trainer.train([(Job(0, 0, 0), start)])
+    alone = train(trainer.flat, task, local, 1, Job(0, 0, 0), start)
+    torch.testing.assert_close(batched.delta, alone.delta, rtol=1e-4, atol=1e-6)
+
+
+def test_modules_that_share_what_they_train_are_refused():
+    body = nn.Linear(6, 6)
+    task = odd(lambda: nn.Sequential(body, nn.ReLU(), nn.Linear(6, 3)))
+    timeline = plan(FADAS().schedule(3, 2), 6, steps=2, seed=1)
+    for executor in ("auto", "inline", "processes", "batched"):
+        with pytest.raises(ValueError, match=r"share the trainable parameter '0.weight'"):
+            simulate(timeline, task, FADAS(), LocalSGD(), executor=executor)
+    body.requires_grad_(False)  # as LoRA has it
+    assert len(list(simulate(timeline, task, FADAS(), LocalSGD(), executor="inline"))) == 2
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()])  # noqa: NPY002
+def test_generators_that_no_job_seeds_are_refused(draw):
+    task = odd(lambda: nn.Linear(6, 3), loss=lambda outputs, targets: cross_entropy(outputs * draw(), targets))
+    with pytest.raises(ValueError, match="draws from the global generator of Python or numpy"):
+        simulate(plan(FADAS().schedule(3, 2), 6, steps=2), task, FADAS(), LocalSGD(), executor="inline")

@@ -107,7 +107,8 @@ def test_killed_workers_are_replaced_and_the_numbers_stay():
 
 def test_a_job_that_always_kills_its_worker_ends_the_run():
     task = make_task()
-    task.loss = lambda outputs, targets: os._exit(9)
+    inner, parent = task.loss, os.getpid()
+    task.loss = lambda outputs, targets: inner(outputs, targets) if os.getpid() == parent else os._exit(9)
     with pytest.raises(RuntimeError, match="took its worker process down 3 times"):
         final(task, Processes(task, LOCAL, 0, workers=2))
 
@@ -224,3 +225,52 @@ def test_what_fails_in_a_worker_is_told_in_one_line_and_on_request_in_full(tmp_p
     assert debug.stderr.splitlines()[-1] == line
     assert "in cross_entropy" in debug.stderr, "the worker's own traceback"
     assert "in execute" in debug.stderr
+
+
+class Stuck:
+    """A progress display's stream whose lock was held when the worker was forked."""
+
+    def write(self, text):
+        raise AssertionError("a worker must not wait here")
+
+    def flush(self):
+        pass
+
+
+def test_workers_print_past_the_display_of_the_parent(monkeypatch, capfd):
+    task = make_task(clients=4)
+    loss = task.loss
+
+    def chatty(outputs, targets):
+        if os.getpid() != parent:
+            print("hello from a worker")
+        return loss(outputs, targets)
+
+    parent = os.getpid()
+    timeline = plan(FADAS().schedule(2, 1), 4, steps=2)
+    with monkeypatch.context() as patch:
+        simulation = simulate(timeline, replace(task, loss=chatty), FADAS(), LocalSGD(steps=1), executor="processes")
+        patch.setattr(sys, "stdout", Stuck())
+        assert len(list(simulation)) == 2
+    assert "hello from a worker\n" in capfd.readouterr().out
+
+
+def test_a_worker_that_is_told_to_exit_says_why():
+    task = make_task(clients=4)
+    parent = os.getpid()
+
+    def leave(outputs, targets):
+        if os.getpid() != parent:
+            sys.exit("my reason")
+        return task.loss(outputs, targets)
+
+    with pytest.raises(RuntimeError, match="failed in its worker process: SystemExit: my reason"):
+        list(
+            simulate(
+                plan(FADAS().schedule(2, 1), 4, steps=2),
+                replace(task, loss=leave),
+                FADAS(),
+                LocalSGD(),
+                executor="processes",
+            )
+        )

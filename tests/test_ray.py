@@ -200,3 +200,19 @@ def test_workers_with_gpus_train_and_evaluate_as_the_cuda_executor_does(options)
 def test_bad_options():
     with pytest.raises(ValueError, match="workers"):
         Ray(make_task(), LOCAL, 0, workers=0)
+
+
+def test_ray_leaves_sigterm_to_us_and_refuses_models_that_do_not_travel():
+    task = make_task()
+    before = signal.getsignal(signal.SIGTERM)
+    executor = Ray(task, LocalSGD(steps=1), 0, workers=1)
+    try:
+        executor.submit(Job(0, 0, 0), FlatModule(task.module(0)).read(), 0)
+        assert signal.getsignal(signal.SIGTERM) is before, "a checkpoint is written then"
+        executor.collect(Job(0, 0, 0))
+    finally:
+        executor.close()
+    model = task.model
+    task.model = lambda: model().bfloat16()
+    with pytest.raises(ValueError, match="models in bfloat16 do not travel through Ray"):
+        Ray(task, LocalSGD(steps=1), 0)

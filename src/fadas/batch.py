@@ -5,6 +5,7 @@ takes nearly everything.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -12,7 +13,7 @@ from math import isfinite
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.client import LocalSGD, draws, lessons, train
@@ -20,7 +21,7 @@ from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.stacked import Stacked
 from fadas.stacked_losses import together
-from fadas.task import Task
+from fadas.task import Subsets, Task
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes
@@ -40,11 +41,17 @@ class BatchTrainer:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._brief = replace(local, steps=min(2, local.steps or 2))  # to try things with
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
-        self._pads = self._may_pad()
-        self.stacked = self._stack() if self._pads else None
+        self._pads = False
+        with suppress(Exception), torch.random.fork_rng(devices=[]):  # the user's code, on data of whatever shape
+            self._pads = self._may_pad()
+        self.stacked = self._stack() if self._pads and self._alike and not has_hooks(flat.module) else None
 
     def rehearse(self) -> None:
         """Refuse now, not within a run, a module that cannot be trained in a batch, or learns something else there."""
+        if not self._alike:
+            raise ValueError(f"clients whose examples differ in shape share no batch; {_INSTEAD}")
+        if has_hooks(self.flat.module, backward=True):
+            raise ValueError(f"hooks on gradients are not called for a batch of jobs; {_INSTEAD}")
         if draws(self.flat, self.task):
             raise ValueError(f"dropout draws differ when jobs share a batch; {_INSTEAD}")
         if self.stacked:
@@ -85,6 +92,15 @@ class BatchTrainer:
             )
             for (job, start), own, rest, loss, steps in rows
         ]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Do all clients have examples of the same shape?"""
+        clients = self.task.clients
+        kinds = lambda data: [(column.shape[1:], column.dtype) for column in data]  # noqa: E731
+        return isinstance(clients, Subsets) or all(
+            kinds(clients[client]) == kinds(clients[0]) for client in range(len(clients))
+        )
 
     @torch.no_grad()
     def _may_pad(self) -> bool:
@@ -200,7 +216,8 @@ class BatchTrainer:
             state = {name: tensor[:active] for name, tensor in (buffers | counters).items()}
             grads, (values, after) = self._gradients(here, state, inputs, targets, weights)
             for name, view in here.items():
-                view.sub_(grads[name].add_(view, alpha=local.weight_decay), alpha=local.lr)
+                # not in place: parameters may share a gradient
+                view.sub_(grads[name].add(view, alpha=local.weight_decay), alpha=local.lr)
             for name, rows in state.items():
                 rows.copy_(after[name])
             total[:active] += values
@@ -223,6 +240,15 @@ class BatchTrainer:
         losses = self.task.loss(functional_call(self.flat.module, tensors, tuple(inputs)), targets)
         value = (_per_example(losses) * weights).sum() if self._pads else losses.mean()
         return value, {name: tensors[name] for name in buffers}
+
+
+def has_hooks(module: nn.Module, backward: bool = False) -> bool:
+    """Is there anything besides the modules' own `forward` that a job would call? With `backward`: for gradients."""
+    names = ["_backward_hooks", "_backward_pre_hooks"] + ([] if backward else ["_forward_hooks", "_forward_pre_hooks"])
+    mine = [vars(one).get(name) for one in module.modules() for name in names]
+    params = [(p._backward_hooks, p._post_accumulate_grad_hooks) for p in module.parameters()]  # pyright: ignore
+    replaced = [not backward and "forward" in vars(one) for one in module.modules()]
+    return any(mine) or any(any(pair) for pair in params) or any(replaced)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import math
 import pickle
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -90,10 +91,11 @@ def lessons(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tu
 def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     """Refuse, before anything is trained, what would fail within a run or not repeat itself.
 
-    That is a module whose BatchNorm cannot take the batch of one that a client has, and a transform that draws from a
-    generator of its own choice.
+    That is a module whose BatchNorm cannot take the batch of one that a client has, a transform that draws from a
+    generator of its own choice, and a module or loss that draws from any but torch's.
     """
     _check_transform(task)
+    _check_module(flat, task)
     alone = next((c for c, size in enumerate(task.sizes) if 1 in (local.batch_size, local.short_batch(size))), None)
     if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
         return
@@ -110,13 +112,53 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         flat.load(before)
 
 
+def _other_states() -> tuple[object, ...]:
+    """Of the global generators that are not torch's."""
+    legacy = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002  not to draw, but to see who does
+    return random.getstate(), legacy
+
+
+def _check_module(flat: FlatModule, task: Task) -> None:
+    """A job seeds torch's generator, and no other."""
+    if flat.device != "cpu":
+        return  # `draws` has seen to the module, before anything was captured
+    before, states = flat.read(), _other_states()
+    with suppress(Exception):  # what does not work shows when it is trained
+        _try(flat, task, loss=True)
+    flat.load(before)
+    _compare(states)
+
+
+def _compare(states: tuple[object, ...]) -> None:
+    if states != _other_states():
+        raise ValueError(
+            "the task's module or loss draws from the global generator of Python or numpy, so a run would not depend "
+            "on its seed alone; draw from torch's"
+        )
+
+
+def _try(flat: FlatModule, task: Task, loss: bool = False) -> bool:
+    """A forward pass on a few examples, as in training. Did it draw from torch's generator?"""
+    device = torch.device(flat.device)
+    devices = [device] if device.type == "cuda" else []
+    read = partial(torch.cuda.get_rng_state, device) if devices else torch.get_rng_state
+    *inputs, targets = (tensor[:16].to(device) for tensor in task.clients[0])
+    flat.module.train()
+    with torch.random.fork_rng(devices), torch.no_grad():
+        inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
+        state = read()
+        outputs = flat.module(*inputs)
+        if loss:
+            task.loss(outputs, torch.cat([targets, targets]))
+        return not torch.equal(state, read())
+
+
 def _check_transform(task: Task) -> None:
     if not task.transform:
         return
 
     def states() -> tuple[object, ...]:
-        legacy = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002  not to draw, but to see who does
-        return torch.get_rng_state().tolist(), random.getstate(), legacy
+        return torch.get_rng_state().tolist(), *_other_states()
 
     before = states()
     *inputs, _ = (tensor[:4] for tensor in task.clients[0])
@@ -132,17 +174,10 @@ def _check_transform(task: Task) -> None:
 
 def draws(flat: FlatModule, task: Task) -> bool:
     """Does the module draw random numbers when it trains, as dropout does?"""
-    device, before = torch.device(flat.device), flat.read()
-    devices = [device] if device.type == "cuda" else []
-    read = partial(torch.cuda.get_rng_state, device) if devices else torch.get_rng_state
-    *inputs, _ = (tensor[:16].to(device) for tensor in task.clients[0])
-    inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
-    flat.module.train()
-    with torch.random.fork_rng(devices), torch.no_grad():
-        state = read()
-        flat.module(*inputs)
-        moved = not torch.equal(state, read())
+    before, states = flat.read(), _other_states()
+    moved = _try(flat, task)
     flat.load(before)
+    _compare(states)
     return moved
 
 

@@ -1,11 +1,13 @@
 """Models as flat vectors: torch module <-> (params, buffers) <-> state_dict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import cast
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fadas.ledger import Job
 
@@ -42,6 +44,10 @@ class ServerState:
     slots: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
 
 
+# Trainable parameters and the FlatModule that has taken each; both may be gone by now.
+_flattened: MutableMapping[Tensor, "ref[FlatModule]"] = WeakTensorKeyDictionary()
+
+
 class FlatModule:
     """A module whose trainable parameters, their gradients and its buffers are views into three flat vectors.
 
@@ -55,6 +61,13 @@ class FlatModule:
         floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
         if not trained:
             raise ValueError("the module has no trainable parameters")
+        for name, parameter in trained.items():
+            if (other := _flattened.get(parameter)) and other():
+                raise ValueError(
+                    f"the modules of this task share the trainable parameter {name!r}: each call of its model function "
+                    "must make new ones, or the task be given a module instead, which is copied"
+                )
+            _flattened[parameter] = ref(self)
         for kind, tensors in (("parameters", trained), ("buffers", floats)):
             if len({t.dtype for t in tensors.values()}) > 1:
                 raise ValueError(f"the module's {kind} have several dtypes; fadas needs one")

@@ -26,7 +26,8 @@ from fadas.runs import to_json
 class _Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} {task.fields['unit']}/s" if speed else "", style="dim")
+        number = f"{speed:,.0f}" if speed and speed >= 10 else f"{speed or 0:.2g}"
+        return Text(f"{number} {task.fields['unit']}/s" if speed else "", style="dim")
 
 
 class Display:
@@ -43,6 +44,7 @@ class Display:
             _Speed(),
             TimeRemainingColumn(),
             console=console,
+            speed_estimate_period=3600,  # seconds: a step of a large network may take minutes
             disable=not console.is_terminal,
         )
 

@@ -1,6 +1,7 @@
 """Commands about fadas itself: list, bench."""
 
 import inspect
+import math
 from typing import Annotated, Any
 
 import typer
@@ -53,6 +54,8 @@ def bench(
 
     import torch
 
+    if not math.isfinite(scale):
+        raise typer.BadParameter(f"--scale must be a finite number, not {scale}")
     from fadas.benchmarks import BENCHES
     from fadas.build import lookup
     from fadas.provenance import commit, versions

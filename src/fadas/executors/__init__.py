@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from fadas.batch import BatchTrainer
-from fadas.client import LocalSGD
+from fadas.client import LocalSGD, draws
 from fadas.executors.base import Executor
 from fadas.executors.batched import Batched, is_small
 from fadas.executors.cuda import Cuda
@@ -38,7 +38,8 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         return Inline(task, local, seed, device)
     if small := is_small(task, local):
         with threads(1):  # more would only wait for each other
-            if BatchTrainer(FlatModule(task.module(seed)), task, local, seed).stacked:
+            flat = FlatModule(task.module(seed))
+            if BatchTrainer(flat, task, local, seed).stacked and not draws(flat, task):
                 return Batched(task, local, seed)
     if can_fork() and torch.get_num_threads() > 1:
         return Processes(task, local, seed)

@@ -4,6 +4,7 @@ Workers are forked: they share the task and its data with this process, at no co
 will do. Models travel through memory that all processes see.
 """
 
+import mmap
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from fadas.client import LocalSGD, train
 from fadas.executors.pool import Pool
@@ -36,11 +38,17 @@ class Slot:
 
     def __init__(self, worker: "Worker", like: Model) -> None:
         self.worker = worker
-        self.params = torch.empty_like(like.params).share_memory_()
-        self.buffers = torch.empty_like(like.buffers).share_memory_()
+        self.params, self.buffers = _shared(like.params), _shared(like.buffers)
         self.job: Job | None = None
         self.start: Model | None = None
         self.attempts = 0
+
+
+def _shared(like: Tensor) -> Tensor:
+    """Memory that forked processes share. Not in /dev/shm, of which a container has but 64 MB."""
+    if not like.numel():
+        return torch.empty_like(like)
+    return torch.frombuffer(mmap.mmap(-1, like.nbytes), dtype=like.dtype)
 
 
 class Worker:
@@ -69,6 +77,9 @@ class Worker:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent sees to us
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _own_streams()
+            for other in self.pool.workers:  # the parent's ends: else their workers would outlive the parent with us
+                other.pipe.close()
             torch.set_num_threads(1)  # more would wait for each other, and change the last bits
             pool = self.pool
             flat = FlatModule(pool.task.module(pool.seed))
@@ -78,7 +89,7 @@ class Worker:
                 start = Model(slot.params.clone(), slot.buffers.clone())
                 try:
                     update = train(flat, pool.task, pool.local, pool.seed, Job(*job), start)
-                except Exception as error:
+                except BaseException as error:  # sys.exit too: the parent tells why
                     reason = f"{type(error).__name__}: {error}".splitlines()[0]  # first: messages show one line
                     pipe.send((place, None, f"{reason}\n{traceback.format_exc()}"))
                     continue
@@ -120,6 +131,12 @@ class Worker:
         self.pid = 0
 
 
+def _own_streams() -> None:
+    """What user code prints must not pass through the parent's progress display, whose locks a fork may have copied."""
+    with suppress(OSError):  # where there is none
+        sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
+
+
 class Processes(Pool[Slot]):
     """Several worker processes on this machine, one job each; by default as many as torch would use threads.
 
@@ -144,7 +161,8 @@ class Processes(Pool[Slot]):
         if not self.workers:  # not before there is work: a process that is never needed would only linger
             self._threads = torch.get_num_threads()  # as they are now, for evaluation and for afterwards
             torch.set_num_threads(1)  # this process's other threads would take the workers' cores, only to wait there
-            self.workers = [Worker(self) for _ in range(self._count)]
+            for _ in range(self._count):
+                self.workers.append(Worker(self))
             self._free = [worker.slots[place] for place in range(2) for worker in self.workers]
         super().submit(job, start, due)
 

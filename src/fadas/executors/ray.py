@@ -6,8 +6,12 @@ then repeats its job. The server is on this process's CPU, which need not have a
 """
 
 import os
+import signal
 import socket
 import sys
+import threading
+import time
+import traceback
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -26,6 +30,7 @@ from fadas.model import Model, Update
 from fadas.task import Task
 
 _RETRIES = 3  # of a job that takes its worker down
+_PATIENCE = 120  # seconds for a worker that cannot be reached: Ray takes a while to see that a node is gone
 _PLACES = 16  # jobs that a worker with a GPU has at hand: those that it trains together, and the next ones
 
 
@@ -57,9 +62,13 @@ class Trainer:
         return os.getpid()
 
     def train(self, task: list[Any], job: tuple[int, int, int], model: Any) -> tuple[Any, Any, float]:
-        executor = self._ready(task)
-        executor.submit(Job(*job), _model(model, executor.device), 0)
-        update = executor.collect(Job(*job))
+        try:
+            executor = self._ready(task)
+            executor.submit(Job(*job), _model(model, executor.device), 0)
+            update = executor.collect(Job(*job))
+        except (Exception, SystemExit) as error:  # as text: not every exception can travel
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise RuntimeError(f"{reason}\n{traceback.format_exc()}") from None
         return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
 
     def evaluate(self, task: list[Any], model: Any) -> dict[str, float]:
@@ -105,6 +114,8 @@ class Ray(Pool[Any]):
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         super().__init__(task, local, seed)
+        if torch.bfloat16 in (self._flat.params.dtype, self._flat.buffers.dtype):
+            raise ValueError('models in bfloat16 do not travel through Ray; precision = "bf16" trains others so')
         self._ray, self._cuda, self._count = ray, _is_cuda(device), workers
         told = address or os.environ.get("RAY_ADDRESS")
         self._address = None if told == "local" else told
@@ -117,6 +128,7 @@ class Ray(Pool[Any]):
         self.actors: list[Any] = []
         self._stored: dict[int, Any] = {}  # what is in the object store, by the model's identity
         self._under_way: dict[Any, tuple[Any, Job, Model]] = {}
+        self._out_of_reach: dict[int, float] = {}  # by job: since when
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         self._start()
@@ -130,15 +142,24 @@ class Ray(Pool[Any]):
         if not ray.is_initialized():
             address = self._address or "local"  # else Ray joins whatever cluster was last begun on this machine
             _check_reachable(address)
+            ours = signal.getsignal(signal.SIGTERM)  # which Ray would replace by one that exits
             ray.init(address, log_to_driver=False, include_dashboard=False, configure_logging=False)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, ours)
             self._connected = True
-        there = int(ray.cluster_resources().get("GPU" if self._cuda else "CPU", 0))
-        count = self._count or there
+        kind = "GPU" if self._cuda else "CPU"
+        there = int(ray.cluster_resources().get(kind, 0))
+        free = int(ray.available_resources().get(kind, 0)) if self._address else there  # others may be at work there
+        count = self._count or (max(1, free) if there else 0)
         if not count or count > there:  # Ray would wait for more without a word
             found = f"the Ray cluster has {there} {'GPUs' if self._cuda else 'CPUs'} for {count or 'the'} workers"
             if not (count and self._address):
                 raise RuntimeError(found)
             warnings.warn(f"{found}: waiting for it to grow", stacklevel=2)
+        elif count > free:
+            warnings.warn(
+                f"of the Ray cluster's {there} {kind}s {free} are free for {count} workers: waiting", stacklevel=2
+            )
         gpu = {"num_gpus": 1, "max_concurrency": _PLACES + 1}  # one for evaluation
         options: dict[str, Any] = {"num_cpus": 1, **(gpu if self._cuda else {})}
         actor = ray.remote(Trainer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
@@ -155,11 +176,19 @@ class Ray(Pool[Any]):
             slot, job, start = self._under_way.pop(reference)
             try:
                 delta, buffers, loss = self._ray.get(reference)
+            except self._ray.exceptions.ActorUnavailableError as error:
+                since = self._out_of_reach.setdefault(job.id, time.monotonic())
+                if time.monotonic() > since + _PATIENCE:
+                    raise RuntimeError(f"the Ray worker of {job} cannot be reached: {error}") from None
+                time.sleep(1)
+                self._send(slot, job, start)
+                continue
             except self._ray.exceptions.RayActorError as error:
                 raise RuntimeError(f"{job} took its Ray worker down {_RETRIES + 1} times: {error}") from None
             except self._ray.exceptions.RayTaskError as error:  # whose own first line says where, not why
-                reason = f"{type(error.cause).__name__}: {error.cause}"
+                reason = str(error.cause).splitlines()[0]
                 raise RuntimeError(f"{job} failed in its Ray worker: {reason}") from error
+            self._out_of_reach.pop(job.id, None)
             delta, buffers = torch.tensor(delta), torch.tensor(buffers)
             yield slot, Update(job, delta, buffers, start.params, self.task.sizes[job.client], {"loss": loss})
 
