@@ -63,7 +63,8 @@ class Simulation:
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = eval_every, target
         self._flat = FlatModule(task.module(plan.seed), executor.device)
-        check(self._flat, task, local)
+        with threads(1):  # others would only be waited for
+            check(self._flat, task, local)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = Progress()
         self.metrics: dict[str, float] | None = None

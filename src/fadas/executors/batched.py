@@ -62,7 +62,8 @@ class Batched(Executor):
     def evaluate(self, model: Model) -> dict[str, float]:
         flat = self._trainer.flat
         flat.load(model)
-        return self._trainer.task.evaluate(flat.module)
+        with self._threads():
+            return self._trainer.task.evaluate(flat.module)
 
     def close(self) -> None:
         self._pending.clear()
