@@ -46,6 +46,15 @@ def make_task(config: RunConfig) -> Task:
     return task
 
 
+def shared_task(config: RunConfig, tasks: dict[str, Task]) -> Task:
+    """The run's task, or the one in `tasks` if it is the same: all methods of an experiment and seed share the data."""
+    key = runs.to_json([config.seed, config.tables["task"]])
+    if key not in tasks:
+        tasks.clear()  # data may be large
+        tasks[key] = make_task(config)
+    return tasks[key]
+
+
 def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     """The run's plan. Only delays that scale with the data need the task."""
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None

@@ -10,7 +10,7 @@ from typing import Any
 from fadas import lock, runs
 from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
-from fadas.experiment import OnRecord, execute, make_plan, make_simulation, make_task
+from fadas.experiment import OnRecord, execute, make_plan, make_simulation, shared_task
 from fadas.identity import same
 from fadas.ledger import TAUS
 from fadas.report.artefacts import Artefact, Cell, Result
@@ -57,14 +57,21 @@ def done(cell: Cell, places: Places) -> bool:
 
 
 def make_config(cell: Cell, experiments: Path, overrides: Sequence[str] = (), executor: str | None = None) -> RunConfig:
-    """A cell's settings. `rounds=N` stands for N x M client updates, whatever the method makes of them."""
+    """A cell's settings."""
+    tables = make_tables(cell, experiments, overrides, executor)
+    (label,) = select(tables, [cell.method])
+    return resolve(tables, label, cell.seed)
+
+
+def make_tables(
+    cell: Cell, experiments: Path, overrides: Sequence[str] = (), executor: str | None = None
+) -> dict[str, Any]:
+    """A cell's experiment. `rounds=N` stands for N x M client updates, whatever the method makes of them."""
     path = experiments / f"{cell.experiment}.toml"
     plain = [change for change in cell.changes if not change.startswith("rounds=")]
     buffer = load(path, plain).get("schedule", {}).get("buffer", 1)
     rounds = [int(change.partition("=")[2]) for change in cell.changes if change.startswith("rounds=")]
-    tables = load(path, [*plain, *(f"run.updates={n * buffer}" for n in rounds), *overrides], executor=executor)
-    (label,) = select(tables, [cell.method])
-    return resolve(tables, label, cell.seed)
+    return load(path, [*plain, *(f"run.updates={n * buffer}" for n in rounds), *overrides], executor=executor)
 
 
 def run(
@@ -89,20 +96,15 @@ def run(
     for cell in queue:
         config, folder = configs[cell], folders[cell]
         path = cell.path(places.results)
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             if not runs.claim(folder, config.tables, resume=True):  # now: to set up a run may take minutes
-                key = f"{cell.seed} {config.tables['task']}"
-                if key not in tasks:  # all methods of an experiment and seed share the data
-                    tasks = {key: make_task(config)}
-                timeline = make_plan(config, tasks[key])
+                task = shared_task(config, tasks)
+                timeline = make_plan(config, task)
                 on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
-                simulation = make_simulation(config, tasks[key], timeline)
+                simulation = make_simulation(config, task, timeline)
                 execute(config, simulation, folder, on_record, resume=True, say=say)
             result = _result(cell, runs.read(folder))
-            partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write it too
-            partial.write_text(_json(asdict(result)), encoding="utf-8")
-            partial.replace(path)  # a result is there whole or not at all
+            keep(asdict(result), path)
         except ConfigError as error:
             if error.matter not in ("busy", "written"):
                 raise
@@ -141,7 +143,10 @@ def _result(cell: Cell, run: runs.Run) -> Result:
     )
 
 
-def _json(value: dict[str, Any]) -> str:
-    """One key a line, so that a person can read it and a diff says what changed."""
+def keep(value: dict[str, Any], path: Path) -> None:
+    """A JSON file, there whole or not at all. One key a line: a person can read it, and a diff says what changed."""
     lines = (f"{json.dumps(key)}: {runs.to_json(item)}" for key, item in value.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write it too
+    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    partial.replace(path)

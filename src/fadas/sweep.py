@@ -2,9 +2,10 @@
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, product
 from math import ceil
 from pathlib import Path
@@ -86,15 +87,18 @@ def _file_name(point: Table) -> str:
     return f"{name.encode()[:180].decode(errors='ignore')}...{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def run_point(point: Point) -> dict[str, Any]:
-    """What a point's run, or the share of it that is asked for, amounts to. It is run unless it is there already."""
-    from fadas.experiment import execute, make_plan, make_simulation, make_task
+def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
+    """What a point's run, or the share of it that is asked for, amounts to. It is run unless it is there already.
+
+    `tasks` keeps the data for the next point.
+    """
+    from fadas.experiment import execute, make_plan, make_simulation, shared_task
 
     config = resolve(point.tables, point.label, point.seed)
     finished = runs.check(point.folder, config.tables, resume=True)
     if finished and point.share == 1:
         return runs.read(point.folder).summary
-    task = make_task(config)
+    task = shared_task(config, tasks)
     timeline = make_plan(config, task)
     enough = point.share * timeline.arrivals.size  # client updates
     if point.share < 1 and (summary := _so_far(point.folder, enough)):
@@ -136,7 +140,7 @@ def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str,
     total = len(todo)
     for _ in range(2):
         busy: list[Point] = []
-        with closing(each(run_point, todo, jobs)) as results:
+        with closing(each(partial(run_point, {}), todo, jobs)) as results:
             for point, result in results:
                 if isinstance(result, ConfigError) and result.matter in ("busy", "written"):
                     busy.append(point)
@@ -185,16 +189,23 @@ def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
     return ranked
 
 
-def search(todo: Sequence[Point], jobs: int, rungs: Sequence[float]) -> Iterator[tuple[Point, dict[str, Any]]]:
+def search(
+    todo: Sequence[Point],
+    jobs: int,
+    rungs: Sequence[float],
+    known: Callable[[Point], dict[str, Any] | None] = lambda point: None,
+) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Run the points in rungs: of each algorithm only the best quarter goes on to the next one.
 
-    A point comes once for every rung that it gets to; the last time counts. Folders that cannot be written to or read
-    are an error before anything is run.
+    A point comes once for every rung that it gets to; the last time counts. Those first whose outcome is `known`, and
+    that are not run. Folders that cannot be written to or read are an error before anything is run.
     """
     runs.finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
     for share in rungs:
-        results: list[tuple[Point, dict[str, Any]]] = []
-        for result in run_all([replace(point, share=share) for point in todo], jobs):
+        rung = [replace(point, share=share) for point in todo]
+        results = [(point, summary) for point in rung if (summary := known(point))]
+        yield from results
+        for result in run_all([point for point in rung if not known(point)], jobs):
             results.append(result)
             yield result
         best: set[tuple[str, str]] = set()
@@ -202,7 +213,7 @@ def search(todo: Sequence[Point], jobs: int, rungs: Sequence[float]) -> Iterator
             ranked = list(rows)
             if share < 1 and ranked[0].score is None and not all(row.diverged for row in ranked):
                 raise ConfigError(f"{label} has no accuracy after {share:.1%} of a run: lower run.eval_every")
-            best.update((label, row.name) for row in ranked[: _left(len(ranked))])
+            best.update((label, row.name) for row in ranked[: survivors(len(ranked))])
         todo = [point for point in todo if (point.label, point.name) in best]
 
 
@@ -214,9 +225,10 @@ def count(todo: Sequence[Point], rungs: Sequence[float]) -> int:
         left = len(names)
         for _ in rungs:
             total += left * len(seeds)
-            left = _left(left)
+            left = survivors(left)
     return total
 
 
-def _left(points: int) -> int:
+def survivors(points: int) -> int:
+    """How many of so many points go on to the next rung."""
     return ceil(points / 4)

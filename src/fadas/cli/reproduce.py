@@ -26,6 +26,9 @@ def reproduce(
         int | None, typer.Option(min=1, help="Seeds 1 to N; default: the paper's, which the report shows.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Trials of N x M client updates; kept apart.")] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Search the paper's grids for what falls outside its spread; run the best.")
+    ] = False,
     executor: Executor = None,
     device: Device = None,
     set_: Set = [],
@@ -44,6 +47,10 @@ def reproduce(
     on where it was. A cell that diverges is kept as that, and the others run; the exit code is 3 then. One that another
     process is at is tried once more at the end and, if that is still so, left out; the exit code is 2 then. --set is
     for the executor's options only.
+
+    With --tune: for every cell that has a result outside the paper's spread, the grid in its experiment file is
+    searched by halving, on seed 100 and a tenth of the training data held out; the best point then runs on the
+    artefact's own seeds. What was tried is kept beside the results, and not tried again.
     """
     from fadas.report.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table
@@ -51,8 +58,10 @@ def reproduce(
     if {"list", "report"} & {*what}:
         if len(what) > 1:
             raise typer.BadParameter("list and report stand alone")
-        if only or seeds or rounds or executor or device or set_:
+        if only or seeds or rounds or tune or executor or device or set_:
             raise typer.BadParameter(f"{what[0]} takes no option that chooses cells or how to run them")
+    if tune and (seeds or rounds):
+        raise typer.BadParameter("--tune takes the artefact's own seeds and rounds")
     if what == ["report"]:
         from fadas.report.reproduction import write
 
@@ -76,9 +85,12 @@ def reproduce(
     use_data(data_dir)
     methods = None if only is None else [name.strip() for name in only.split(",")]
     places = Places(experiments, results, work)
-    all_cells = chosen([artefact(name) for name in what], methods, seeds, rounds)
-    cells = [cell for cell in all_cells if not done(cell, places)]
     options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
+    wanted = [artefact(name) for name in what]
+    all_cells = chosen(wanted, methods, seeds, rounds)
+    if tune:
+        all_cells = _searched(wanted, all_cells, places, options, executor)
+    cells = [cell for cell in all_cells if not done(cell, places)]
     ran = 0
     with Display(0, "updates") as display:
 
@@ -100,6 +112,41 @@ def reproduce(
         raise ConfigError(f"{len(left)} of {len(cells)} cells left out, in use by another process: {names}", "busy")
     kept = [one for one in (load(cell, results) for cell in all_cells) if one]
     tell([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
+
+
+def _searched(wanted: list[Any], cells: list[Any], places: Any, options: list[str], executor: str | None) -> list[Any]:
+    """Search the grids of those cells that have not the paper's result; the best points, as cells."""
+    from fadas.build import ConfigError
+    from fadas.report.searches import tuned_cells
+    from fadas.terminal import Display, print_line
+    from fadas.tune import outside, search
+
+    methods = {cell.method for cell in cells}
+    todo = outside(wanted, methods, places)
+    with Display(0, "runs") as display:
+
+        def watch(name: str, total: int) -> Any:
+            bar = display.add(name, total)
+            return bar.update
+
+        queue, busy = list(todo), set[Any]()
+        for cell in queue:
+            try:
+                found = search(cell, places, options, executor, watch)
+            except ConfigError as error:
+                if error.matter != "busy" or cell in busy:
+                    raise
+                busy.add(cell)
+                queue.append(cell)  # when all others are done, that process may be, too
+                continue
+            best = "all diverged"
+            if found.winner is not None:
+                point = ", ".join(found.winner) or "the published settings"
+                best = f"best {point}, {found.score:.1%} on held-out data"
+            display.say(f"{cell.experiment} {cell.name}: {len(found.tried)} runs, {best}")
+    print_line(f"{len(todo)} grids searched")
+    tuned = dict.fromkeys(cell for one in wanted for cell in tuned_cells(one, places.results))
+    return [cell for cell in tuned if cell.method in methods]
 
 
 def add_to(app: typer.Typer) -> None:

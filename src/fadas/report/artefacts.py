@@ -25,13 +25,13 @@ class Cell:
     @property
     def name(self) -> str:
         """`method,tau_c=1-seed`: the last words of the changed settings tell the cells of a method apart."""
-        return f"{','.join([self.method, *map(_short, self.changes)])}-{self.seed}"
+        return f"{','.join([self.method, *map(short, self.changes)])}-{self.seed}"
 
     def path(self, results: Path) -> Path:
         return results / self.experiment / f"{self.name}.json"
 
 
-def _short(change: str) -> str:
+def short(change: str) -> str:
     key, _, value = change.partition("=")
     return f"{key.rpartition('.')[2]}={value.rpartition('/')[2]}"
 
@@ -121,7 +121,7 @@ def artefacts() -> dict[str, Artefact]:
 def _as_released(original: Artefact, set: list[str], methods: dict[str, list[str]]) -> Artefact:
     """The same cells with the settings of the code that the paper's authors released."""
     rows = [
-        replace(row, set=_merged(*set, *methods[row.method], *row.set, *row.released))
+        replace(row, set=merged(*set, *methods[row.method], *row.set, *row.released))
         for row in original.rows
         if row.method in methods
     ]
@@ -129,7 +129,7 @@ def _as_released(original: Artefact, set: list[str], methods: dict[str, list[str
     return replace(original, name=name, title=title, rows=rows, released=False, original=original.name)
 
 
-def _merged(*changes: str) -> tuple[str, ...]:
+def merged(*changes: str) -> tuple[str, ...]:
     """Each setting once, as it was set last."""
     values = dict(change.split("=", 1) for change in changes)
     return tuple(f"{key}={value}" for key, value in values.items())
@@ -181,25 +181,3 @@ def read(path: Path) -> Result:
     except (*DAMAGE, OSError) as error:
         raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}", "damaged") from None
     return result
-
-
-def shown(results: Path) -> list[Result]:
-    """All that the page shows: what has been run of the artefacts, and `others` of their experiments."""
-    cells = dict.fromkeys(cell for one in artefacts().values() for cell in one.all_cells())
-    found = [result for result in (load(cell, results) for cell in cells) if result]
-    experiments = dict.fromkeys(cell.experiment for cell in cells)
-    return found + [one for experiment in experiments for one in others(experiment, results)]
-
-
-def others(experiment: str, results: Path) -> list[Result]:
-    """Results of an experiment that belong to no artefact: other settings, or other seeds.
-
-    Shortened runs are trials, and not shown.
-    """
-    known = {cell for one in artefacts().values() for cell in one.all_cells()}
-    found = [read(path) for path in sorted((results / experiment).glob("*.json"))]
-    return [
-        one
-        for one in found
-        if one.cell not in known and not any(change.startswith("rounds=") for change in one.changes)
-    ]
