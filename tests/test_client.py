@@ -1,6 +1,7 @@
 """Local training against a loop that a PyTorch user would write."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import fadas
 from conftest import make_task
 from fadas.client import LocalSGD, check, draws, lessons, train
 from fadas.ledger import Job
@@ -120,6 +122,19 @@ def test_whether_a_module_draws_random_numbers(model, random, examples):
     assert draws(flat, task) == random
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(flat.read().buffers, before.buffers)
+
+
+def test_looking_at_a_module_before_a_run_leaves_it_as_it_was():
+    task = make_task(sizes=(30, 18))
+    flat = FlatModule(Hidden(0.5).eval())
+    flat.module.norm.train()
+    check(flat, task, LocalSGD(batch_size=16))
+    draws(flat, task)
+    assert [part.training for part in (flat.module, flat.module.layer, flat.module.norm)] == [False, False, True]
+    simulation = fadas.simulate(
+        fadas.plan(fadas.Schedule(1, 1), 8, steps=1), replace(task, model=Hidden(0.5).eval()), fadas.FADAS(), LOCAL
+    )
+    assert not simulation.module().training
 
 
 def test_dropout_is_seeded_per_job():

@@ -151,6 +151,18 @@ def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):
     assert on_ray.count(b"\n") == 5
 
 
+def test_a_second_run_on_a_cluster_gets_all_its_workers_too():
+    address = ray.get_runtime_context().gcs_address
+    for _ in range(2):
+        executor = Ray(make_task(), LOCAL, 0, address=address)
+        try:
+            executor.submit(Job(0, 0, 0), FlatModule(make_task().module(0)).read(), 0)
+            executor.collect(Job(0, 0, 0))
+            assert len(executor.actors) == 2
+        finally:
+            executor.close()
+
+
 def test_what_fails_in_a_worker_says_so():
     task = make_task()
 

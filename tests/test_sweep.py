@@ -4,13 +4,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fadas.build import ConfigError
+import fadas.experiment
+import fadas.snapshot
+import fadas.sweep
+from fadas.build import ConfigError, Interrupted
 from fadas.runs import read
-from fadas.sweep import HALVING, Point, count, grid, points, rank, search, with_point
+from fadas.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
 
 
 def result(label, lr, seed, accuracy):
@@ -294,7 +298,95 @@ def test_halving_runs_on_the_best_quarter_and_what_it_left_behind_can_go_on(tmp_
     assert {row.name: row.score for row in rank([*search(afresh, 1, (1.0,))]) if row.best} == best
 
 
-def test_halving_needs_an_early_evaluation(tmp_path):
-    todo = points(short(eval_every=30), ["fedbuff"], [1], tmp_path, 0.2)
-    with pytest.raises(ConfigError, match=r"fedbuff has no accuracy after 12\.5% of a run: lower run\.eval_every"):
+def test_halving_needs_an_early_evaluation_and_says_so_before_anything_is_run(tmp_path):
+    todo = points(short(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
+    text = r"12\.5% of a run of fedbuff are 5 steps: run\.eval_every must not be 6"
+    with pytest.raises(ConfigError, match=text):
         list(search(todo, 1, HALVING))
+    assert not list(tmp_path.iterdir())
+    todo = points(short(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
+    assert all("accuracy" in summary or "diverged" in summary for _, summary in search(todo, 1, HALVING))
+
+
+def outcomes(monkeypatch, tmp_path, last):
+    """A search of four points whose runs are made up: the accuracy is the rate, but `last` says who diverges when."""
+
+    def made_up(todo, jobs):
+        for point in todo:
+            rate = point.point["local.lr"]
+            yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
+
+    monkeypatch.setattr(fadas.sweep, "run_all", made_up)
+    tables = short()
+    tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
+    todo = points(tables, ["fedbuff"], [1], tmp_path, 0.2)
+    return [(point.point["local.lr"], point.share, summary) for point, summary in search(todo, 1, HALVING)], todo
+
+
+@pytest.mark.parametrize(
+    ("last", "went_on", "best"),
+    [
+        ({}, [(0.4, 1 / 2), (0.4, 1)], 0.4),
+        ({0.4: 1 / 8}, [(0.3, 1 / 2), (0.3, 1)], 0.3),
+        ({0.4: 1 / 2}, [(0.4, 1 / 2), (0.3, 1 / 2), (0.3, 1)], 0.3),
+        ({0.4: 1 / 2, 0.3: 1 / 2, 0.2: 1 / 2}, [(rate, 1 / 2) for rate in (0.4, 0.3, 0.2, 0.1)] + [(0.1, 1)], 0.1),
+        (dict.fromkeys((0.1, 0.2, 0.3, 0.4), 1 / 2), [(rate, 1 / 2) for rate in (0.4, 0.3, 0.2, 0.1)], None),
+    ],
+)
+def test_for_a_point_that_diverges_late_the_next_best_goes_on(monkeypatch, tmp_path, last, went_on, best):
+    results, todo = outcomes(monkeypatch, tmp_path, last)
+    assert [(rate, share) for rate, share, _ in results[:4]] == [(rate, 1 / 8) for rate in (0.1, 0.2, 0.3, 0.4)]
+    assert [(rate, share) for rate, share, _ in results[4:]] == went_on
+    final = {rate: (share, summary) for rate, share, summary in results}
+    by_rate = {point.point["local.lr"]: point for point in todo}
+    ranked = rank([(replace(by_rate[rate], share=share), summary) for rate, (share, summary) in final.items()])
+    assert [row.point["local.lr"] for row in ranked if row.best] == ([best] if best else [])
+
+
+def test_what_a_task_does_not_measure_cannot_be_compared_early(monkeypatch, tmp_path):
+    monkeypatch.setattr(fadas.sweep, "run_all", lambda todo, jobs: ((point, {"updates": 1}) for point in todo))
+    with pytest.raises(ConfigError, match="the task measures no accuracy"):
+        list(search(points(short(), ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
+
+
+def test_the_first_rung_of_a_run_that_another_process_is_at_is_read(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    todo = points(short(), ["fadas"], [1], tmp_path, 0.2)
+    first = [result for result in search(todo, 1, HALVING) if result[0].share < 1 / 2]
+    (todo[0].folder / "summary.json").unlink()
+    with (todo[0].folder / ".lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert list(run_all([point for point, _ in first], 1)) == first
+        with pytest.raises(ConfigError, match="1 of 1 runs left out, in use by another process"):
+            list(run_all(todo, 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_path, number):
+    (point,) = points(short(), ["fadas"], [1], tmp_path, 0.2)
+
+    def take(simulation):
+        signal.raise_signal(number)
+        return fadas.snapshot.take(simulation)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
+    try:
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(fadas.experiment, "take", take)
+            run_point({}, replace(point, share=1 / 2))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert list(point.folder.glob("checkpoint-*.ckpt"))
+    assert run_point({}, replace(point, share=1 / 2))["updates"] == 40, "it is there already"
+
+
+@pytest.mark.parametrize("share", ["x", 0.0, 1, True, None])
+def test_the_held_out_share_is_a_number_between_0_and_1(tmp_path, share):
+    with pytest.raises(ConfigError, match="must lie between 0 and 1"):
+        points(short(), ["fadas"], [1], tmp_path, share)
+
+
+def test_runs_that_stop_at_their_target_are_not_compared(tmp_path):
+    tables = short(target=0.5, stop_at_target=True)
+    with pytest.raises(ConfigError, match=r"a sweep compares whole runs; set run\.stop_at_target=false"):
+        points(tables, ["fadas"], [1], tmp_path, 0.2)

@@ -8,13 +8,13 @@ import math
 import pickle
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from fadas.ledger import Job, whole
@@ -101,9 +101,8 @@ def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         return
     before = flat.read()
     *inputs, _ = (tensor[:1].to(flat.device) for tensor in task.clients[alone])
-    flat.module.train()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _in_training(flat.module):
             flat.module(*task.prepare(inputs))
     except ValueError:
         hint = f"batch_size ({local.batch_size}) leaves client {alone} with a batch of one example"
@@ -120,8 +119,8 @@ def _other_states() -> tuple[object, ...]:
 
 def _check_module(flat: FlatModule, task: Task) -> None:
     """A job seeds torch's generator, and no other."""
-    if flat.device != "cpu":
-        return  # `draws` has seen to the module, before anything was captured
+    if torch.device(flat.device).type != "cpu":
+        return  # where steps are captured, `draws` has seen to the module
     before, states = flat.read(), _other_states()
     with suppress(Exception):  # what does not work shows when it is trained
         _try(flat, task, loss=True)
@@ -137,14 +136,25 @@ def _compare(states: tuple[object, ...]) -> None:
         )
 
 
+@contextmanager
+def _in_training(module: nn.Module) -> Iterator[None]:
+    """The module as it is when it trains; then as it was."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
 def _try(flat: FlatModule, task: Task, loss: bool = False) -> bool:
     """A forward pass on a few examples, as in training. Did it draw from torch's generator?"""
     device = torch.device(flat.device)
     devices = [device] if device.type == "cuda" else []
     read = partial(torch.cuda.get_rng_state, device) if devices else torch.get_rng_state
-    *inputs, targets = (tensor[:16].to(device) for tensor in task.clients[0])
-    flat.module.train()
-    with torch.random.fork_rng(devices), torch.no_grad():
+    *inputs, targets = (tensor[:4].to(device) for tensor in task.clients[0])
+    with torch.random.fork_rng(devices), torch.no_grad(), _in_training(flat.module):
         inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
         state = read()
         outputs = flat.module(*inputs)

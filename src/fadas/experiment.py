@@ -118,10 +118,12 @@ def execute(
     overwrite: bool = False,
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
+    pause_at: float | None = None,
 ) -> dict[str, Any]:
     """Run the simulation, write its folder, return its summary. With `resume`, go on from the last good checkpoint.
 
     A run that diverges is finished too: its summary says so, and there is no model.
+    After `pause_at` client updates it ends with a checkpoint, and what it amounts to so far is returned.
     """
     origin = provenance(config)
     commits = [origin["commit"]]
@@ -147,7 +149,7 @@ def execute(
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
     count = config.threads or (1 if small else torch.get_num_threads())
     every = config.run.checkpoint_every
-    behind, due, diverged = checkpoint.Behind(), False, None
+    behind, due, diverged, paused = checkpoint.Behind(), False, None, False
     try:
         with threads(count), _interruptible(simulation):
             try:
@@ -161,12 +163,17 @@ def execute(
                     if due and not simulation.complete and behind.ready():
                         save()
                         due = False
+                    paused = pause_at is not None and record.updates >= pause_at and not simulation.complete
+                    if paused:
+                        break
             except Diverged as error:
                 diverged = str(error)
             else:
                 if not simulation.complete:
                     step = save()
                     behind.wait()
+                    if paused and not simulation.stopped:
+                        return summarise(lines, config.run.target)
                     raise Interrupted(f"interrupted after step {step}, kept in {folder}")
                 if lines[-1]["metrics"] is None:  # it became the last step after its record
                     lines[-1]["metrics"] = simulation.metrics

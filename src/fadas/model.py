@@ -64,8 +64,8 @@ class FlatModule:
         for name, parameter in trained.items():
             if (other := _flattened.get(parameter)) and other():
                 raise ValueError(
-                    f"the modules of this task share the trainable parameter {name!r}: each call of its model function "
-                    "must make new ones, or the task be given a module instead, which is copied"
+                    f"two modules share the trainable parameter {name!r}: each call of a task's model function must "
+                    "make new ones, or the task be given a module instead, which is copied"
                 )
             _flattened[parameter] = ref(self)
         for kind, tensors in (("parameters", trained), ("buffers", floats)):

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import traceback
@@ -33,12 +34,13 @@ def each(work: Callable[[T], R], todo: Sequence[T], jobs: int) -> Generator[tupl
                 result = error
             yield item, result
         return
+    jobs = max(1, min(jobs, len(todo)))
     threads = max(1, (os.cpu_count() or 1) // jobs)
     workers: dict[Any, SpawnProcess] = {}  # by the pipe to each
     at_work: dict[Any, T] = {}
     waiting = deque(todo)
     try:
-        for _ in range(min(jobs, len(todo))):
+        for _ in range(jobs):
             _start_worker(workers, work, threads)
         while waiting or at_work:
             for pipe in workers.keys() - at_work.keys():
@@ -90,12 +92,21 @@ def _live(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
             item = pipe.recv()
             try:
                 result = work(item)
-            except Interrupted:
+            except (Interrupted, KeyboardInterrupt):
                 return
             except Exception as error:
                 error.add_note(traceback.format_exc())  # a traceback does not travel, its text does
-                result = error
+                result = _sendable(error)
             pipe.send(result)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or what it says: not every exception can travel."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _end_with_the_parent() -> None:

@@ -268,8 +268,9 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():
         for group in by_settings.values():
-            name = group[0].folder.name
-            name = name.removesuffix(f"-{group[0].summary['seed']}") if len(group) > 1 else name
+            full = group[0].folder.name
+            short = full.removesuffix(f"-{group[0].summary['seed']}") if len(group) > 1 else full
+            name = full if f"{label} ({short})" in named else short
             named[label if len(by_settings) == 1 else f"{label} ({name})"] = group
     return named
 

@@ -2,21 +2,21 @@
 
 import copy
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, product
+from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fadas import runs
-from fadas.build import ConfigError, Interrupted
+from fadas.build import ConfigError
 from fadas.config import resolve
 from fadas.parallel import each
-from fadas.simulator import Record
 from fadas.summary import summarise
 from fadas.tables import Table, flatten, put
 
@@ -64,7 +64,7 @@ class Point:
 def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float) -> list[Point]:
     """All runs of a sweep, each checked; a run is stored under out/<algorithm>/<point>-<seed>."""
     held_out = copy.deepcopy(dict(tables))
-    if not 0 < validation < 1:
+    if not isinstance(validation, int | float) or not 0 < validation < 1:
         raise ConfigError(f"the held-out share must lie between 0 and 1, not {validation}")
     held_out.setdefault("task", {})["validation"] = validation
     found: list[Point] = []
@@ -75,7 +75,8 @@ def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path
         for point in combinations:
             for seed in seeds:
                 changed = with_point(held_out, label, point)
-                resolve(changed, label, seed)
+                if resolve(changed, label, seed).run.stop_at_target:
+                    raise ConfigError(f"{label}: a sweep compares whole runs; set run.stop_at_target=false")
                 found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
     return found
 
@@ -95,31 +96,26 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
     from fadas.experiment import execute, make_plan, make_simulation, shared_task
 
     config = resolve(point.tables, point.label, point.seed)
-    finished = runs.check(point.folder, config.tables, resume=True)
+    busy: ConfigError | None = None
+    try:
+        finished = runs.check(point.folder, config.tables, resume=True)
+    except ConfigError as error:
+        if error.matter != "busy":
+            raise
+        finished, busy = False, error
     if finished and point.share == 1:
         return runs.read(point.folder).summary
-    task = shared_task(config, tasks)
-    timeline = make_plan(config, task)
+    timeline = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
     enough = point.share * timeline.arrivals.size  # client updates
     if point.share < 1 and (summary := _so_far(point.folder, enough)):
-        return summary
-    if finished:  # before it got that far: it diverged, or reached its target
+        return summary  # whoever may be at the rest
+    if busy:
+        raise busy
+    if finished:  # before it got that far: it diverged
         return runs.read(point.folder).summary
-    simulation = make_simulation(config, task, timeline)
-    paused = False
-
-    def pause(record: Record) -> None:
-        nonlocal paused
-        if point.share < 1 and record.updates >= enough and not simulation.stopped:  # by Ctrl-C
-            paused = True
-            simulation.stop()
-
-    try:
-        return execute(config, simulation, point.folder, pause, resume=True)
-    except Interrupted:
-        if paused and (summary := _so_far(point.folder, enough)):
-            return summary
-        raise
+    simulation = make_simulation(config, shared_task(config, tasks), timeline)
+    until = enough if point.share < 1 else None
+    return execute(config, simulation, point.folder, lambda record: None, resume=True, pause_at=until)
 
 
 def _so_far(folder: Path, updates: float) -> dict[str, Any] | None:
@@ -171,7 +167,7 @@ class Ranked:
 def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
     """Per algorithm, its points from best to worst by the mean score over the seeds. Without a score, none is best.
 
-    A point that went further is better than one that was left behind.
+    A point that went further is better than one that was left behind, unless it diverged.
     """
     found: dict[str, dict[str, list[tuple[Point, Mapping[str, Any]]]]] = {}
     for point, summary in results:
@@ -184,7 +180,7 @@ def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
             mean = fmean(known) if len(known) == len(seeds) else None
             diverged = sum(bool(summary.get("diverged")) for _, summary in seeds)
             rows.append(Ranked(label, name, seeds[0][0].point, mean, diverged, seeds[0][0].share, False))
-        rows.sort(key=lambda row: (-row.share, row.score is None, -(row.score or 0.0), row.name))
+        rows.sort(key=lambda row: (row.score is None, -row.share, -(row.score or 0.0), row.name))
         ranked += [replace(row, best=place == 0 and row.score is not None) for place, row in enumerate(rows)]
     return ranked
 
@@ -197,24 +193,52 @@ def search(
 ) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Run the points in rungs: of each algorithm only the best quarter goes on to the next one.
 
-    A point comes once for every rung that it gets to; the last time counts. Those first whose outcome is `known`, and
-    that are not run. Folders that cannot be written to or read are an error before anything is run.
+    For each that diverges there, the next best of the rung before goes on. A point comes once for every rung that it
+    gets to; the last time counts. Those first whose outcome is `known`, and that are not run. What cannot work is an
+    error before anything is run: folders that cannot be written to or read, evaluations that come too late.
     """
     runs.finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
+    if len(rungs) > 1:
+        _check_evaluations(todo, rungs[0])
+    waiting: dict[str, list[str]] = {}  # by algorithm: its points, the best first
+    for point in todo:
+        names = waiting.setdefault(point.label, [])
+        names += [point.name] if point.name not in names else []
+    wanted = {label: len(names) for label, names in waiting.items()}
     for share in rungs:
-        rung = [replace(point, share=share) for point in todo]
-        results = [(point, summary) for point in rung if (summary := known(point))]
-        yield from results
-        for result in run_all([point for point in rung if not known(point)], jobs):
-            results.append(result)
-            yield result
-        best: set[tuple[str, str]] = set()
-        for label, rows in groupby(rank(results), key=lambda row: row.label):
-            ranked = list(rows)
-            if share < 1 and ranked[0].score is None and not all(row.diverged for row in ranked):
-                raise ConfigError(f"{label} has no accuracy after {share:.1%} of a run: lower run.eval_every")
-            best.update((label, row.name) for row in ranked[: survivors(len(ranked))])
-        todo = [point for point in todo if (point.label, point.name) in best]
+        results: list[tuple[Point, dict[str, Any]]] = []
+        while True:
+            good = Counter(row.label for row in rank(results) if row.score is not None)
+            chosen = {
+                (label, name) for label, names in waiting.items() for name in names[: wanted[label] - good[label]]
+            }
+            if not chosen:
+                break
+            waiting = {label: [n for n in names if (label, n) not in chosen] for label, names in waiting.items()}
+            rung = [replace(point, share=share) for point in todo if (point.label, point.name) in chosen]
+            there = [(point, summary) for point in rung if (summary := known(point))]
+            results += there
+            yield from there
+            for result in run_all([point for point in rung if not known(point)], jobs):
+                results.append(result)
+                yield result
+        ranked = rank(results)
+        if share < 1 and any(row.score is None and not row.diverged for row in ranked):
+            raise ConfigError("the task measures no accuracy, by which the best points could be told")
+        waiting = {label: [r.name for r in ranked if r.label == label and r.score is not None] for label in waiting}
+        wanted = {label: survivors(number) for label, number in wanted.items()}
+
+
+def _check_evaluations(todo: Sequence[Point], share: float) -> None:
+    """An error where the first rung ends before the first evaluation."""
+    from fadas.experiment import make_plan
+
+    for label in dict.fromkeys(point.label for point in todo):
+        point = next(point for point in todo if point.label == label)
+        config = resolve(point.tables, label, point.seed)
+        steps, every = ceil(share * make_plan(config).steps), config.run.eval_every
+        if steps < every:
+            raise ConfigError(f"{share:.1%} of a run of {label} are {steps} steps: run.eval_every must not be {every}")
 
 
 def count(todo: Sequence[Point], rungs: Sequence[float]) -> int:

@@ -82,7 +82,8 @@ def sweep(
         bar = display.add("sweep", total)
         for done, (point, summary) in enumerate(search(todo, jobs, rungs), 1):
             results[point.folder] = point, summary
-            bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}")
+            total = max(total, done)  # for a point that diverges another one goes on
+            bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
         bar.finish(f"{len(todo)} runs in {root}", total)
     ranked = rank(list(results.values()))
     if json_:

@@ -149,16 +149,17 @@ class Ray(Pool[Any]):
             self._connected = True
         kind = "GPU" if self._cuda else "CPU"
         there = int(ray.cluster_resources().get(kind, 0))
-        free = int(ray.available_resources().get(kind, 0)) if self._address else there  # others may be at work there
+        free = self._free_places(kind, there) if self._address else there  # others may be at work there
         count = self._count or (max(1, free) if there else 0)
         if not count or count > there:  # Ray would wait for more without a word
             found = f"the Ray cluster has {there} {'GPUs' if self._cuda else 'CPUs'} for {count or 'the'} workers"
             if not (count and self._address):
                 raise RuntimeError(found)
             warnings.warn(f"{found}: waiting for it to grow", stacklevel=2)
-        elif count > free:
+        elif free < (self._count or there):
+            then = ": waiting" if count > free else ""
             warnings.warn(
-                f"of the Ray cluster's {there} {kind}s {free} are free for {count} workers: waiting", stacklevel=2
+                f"of the Ray cluster's {there} {kind}s {free} are free for {count} workers{then}", stacklevel=2
             )
         gpu = {"num_gpus": 1, "max_concurrency": _PLACES + 1}  # one for evaluation
         options: dict[str, Any] = {"num_cpus": 1, **(gpu if self._cuda else {})}
@@ -166,6 +167,14 @@ class Ray(Pool[Any]):
         self._task = [ray.put(self.task)]  # in a list, a reference stays one: who has the task does not fetch it again
         self.actors = [actor.remote(sys.path, self.local, self.seed, *self._options) for _ in range(count)]
         self._free = [actor for _ in range(_PLACES if self._cuda else 2) for actor in self.actors]
+
+    def _free_places(self, kind: str, there: int) -> int:
+        """What nobody else has. Workers that have just been ended still count for a moment."""
+        free, patience = 0, 10
+        while patience and free < (self._count or there):
+            free, patience = int(self._ray.available_resources().get(kind, 0)), patience - 1
+            time.sleep(0.3 if free < there else 0)
+        return free
 
     def _send(self, slot: Any, job: Job, start: Model) -> None:
         self._under_way[slot.train.remote(self._task, tuple(job), self._store(start))] = (slot, job, start)
@@ -186,7 +195,7 @@ class Ray(Pool[Any]):
             except self._ray.exceptions.RayActorError as error:
                 raise RuntimeError(f"{job} took its Ray worker down {_RETRIES + 1} times: {error}") from None
             except self._ray.exceptions.RayTaskError as error:  # whose own first line says where, not why
-                reason = str(error.cause).splitlines()[0]
+                reason = (str(error.cause) or type(error.cause).__name__).splitlines()[0]
                 raise RuntimeError(f"{job} failed in its Ray worker: {reason}") from error
             self._out_of_reach.pop(job.id, None)
             delta, buffers = torch.tensor(delta), torch.tensor(buffers)
