@@ -17,7 +17,7 @@ from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.config import resolve
 from fadas.delays import Delays, Large
-from fadas.executors import EXECUTORS, Inline, Processes
+from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.experiment import make_plan, make_simulation
 from fadas.experiment import make_task as make_digits
 from fadas.planner import plan
@@ -165,6 +165,22 @@ def test_beside_a_gpu_nothing_is_forked(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert isinstance(EXECUTORS["auto"](task, LOCAL, 0), Processes)
+
+
+@pytest.mark.parametrize(
+    ("wide", "cores", "kind"),
+    [(30, 2, Batched), (30, 8, Batched), (1000, 2, Batched), (1000, 8, Processes), (6000, 2, Processes)],
+)
+def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatch, wide, cores, kind):
+    task = make_task()
+    task.model = lambda: torch.nn.Sequential(torch.nn.Linear(6, wide), torch.nn.ReLU(), torch.nn.Linear(wide, 3))
+    task.clients = [[column.repeat(100, *[1] * (column.dim() - 1)) for column in data] for data in task.clients]
+    task = replace(task)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
+    executor = EXECUTORS["auto"](task, LocalSGD(batch_size=300), 0)
+    assert isinstance(executor, kind)
+    if isinstance(executor, Batched):
+        assert executor._count == (1 if wide == 30 else cores)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

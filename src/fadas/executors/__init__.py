@@ -8,7 +8,7 @@ import torch
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD, draws
 from fadas.executors.base import Executor
-from fadas.executors.batched import Batched, is_small
+from fadas.executors.batched import SMALL, Batched, load
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.precision import threads
@@ -18,13 +18,15 @@ from fadas.model import FlatModule
 from fadas.task import Task
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
+_MEDIUM = 10_000_000  # up to this load a chain of layers trains faster stacked than in a process per core, ...
+_FEW = 4  # ... of so many cores at most
 
 
 def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:
     """The one that suits task and device: cuda on a GPU; batched for small networks; else a process per core.
 
-    It chooses by the task, never by the clock, so the same run gives the same numbers again. `compile` is for GPUs: it
-    pays when a run is long.
+    It chooses by task and machine, never by the clock, so the same run gives the same numbers again. `compile` is for
+    GPUs: it pays when a run is long.
     """
     if torch.device(device).type == "cuda":
         for compiled in sorted({compile, False}, reverse=True):
@@ -36,14 +38,16 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         return Inline(task, local, seed, device, "bf16")
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
-    if small := is_small(task, local):
+    cores, size = torch.get_num_threads(), load(task, local)
+    if size <= SMALL or (size <= _MEDIUM and cores <= _FEW):
         with threads(1):  # more would only wait for each other
             flat = FlatModule(task.module(seed))
-            if BatchTrainer(flat, task, local, seed).stacked and not draws(flat, task):
-                return Batched(task, local, seed)
-    if can_fork() and torch.get_num_threads() > 1:
+            stacks = BatchTrainer(flat, task, local, seed).stacked and not draws(flat, task)
+        if stacks:
+            return Batched(task, local, seed)
+    if can_fork() and cores > 1:
         return Processes(task, local, seed)
-    return Inline(task, local, seed, threads=1 if small else torch.get_num_threads())
+    return Inline(task, local, seed, threads=1 if size <= SMALL else cores)
 
 
 # Each is called as EXECUTORS[name](task, local, seed, device, **options).

@@ -12,12 +12,12 @@ from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
-_SMALL = 2_000_000  # parameters x batch: below, calling kernels takes longer than their arithmetic
+SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
 
 
-def is_small(task: Task, local: LocalSGD) -> bool:
-    """Is a local step so small that a second thread would only be waited for?"""
-    return sum(p.numel() for p in task.module().parameters()) * min(local.batch_size, max(task.sizes)) <= _SMALL
+def load(task: Task, local: LocalSGD) -> int:
+    """How much there is to a local step: parameters x batch."""
+    return sum(p.numel() for p in task.module().parameters()) * min(local.batch_size, max(task.sizes))
 
 
 class Batched(Executor):
@@ -27,7 +27,8 @@ class Batched(Executor):
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
         self.size, self.device = size, device
-        self._small = is_small(task, local)
+        # One is enough for a small network: threads that were used once go on spinning, in the way of the others.
+        self._count = 1 if load(task, local) <= SMALL else torch.get_num_threads()
         with self._threads():
             self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
             self._trainer.rehearse()
@@ -43,8 +44,7 @@ class Batched(Executor):
         return self._done.pop(job.id)
 
     def _threads(self) -> AbstractContextManager[None]:
-        """One is enough for a small network: threads that were used once go on spinning, in the way of the others."""
-        return threads(1 if self._small else torch.get_num_threads())
+        return threads(self._count)
 
     def _train_pending(self) -> None:
         work = [self._pending[id] for id in sorted(self._pending)]
