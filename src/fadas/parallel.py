@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import traceback
@@ -13,7 +12,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from fadas.build import Interrupted
+from fadas.build import ConfigError, Interrupted
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -94,19 +93,10 @@ def _live(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
                 result = work(item)
             except (Interrupted, KeyboardInterrupt):
                 return
-            except Exception as error:
-                error.add_note(traceback.format_exc())  # a traceback does not travel, its text does
-                result = _sendable(error)
+            except Exception as error:  # not every one can travel, nor does a traceback; their text does
+                result = error if type(error) is ConfigError else RuntimeError(f"{type(error).__name__}: {error}")
+                result.add_note(traceback.format_exc())
             pipe.send(result)
-
-
-def _sendable(error: Exception) -> Exception:
-    """The error, or what it says: not every exception can travel."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 def _end_with_the_parent() -> None:
