@@ -165,7 +165,7 @@ def test_runs_of_a_sweep_are_named_by_their_points_and_measured_on_held_out_data
         for k, one in enumerate(runs)
     ]
     rows = compare(alike).rows
-    assert [row.algorithm for row in rows] == ["a (a)", "a (a-2)"], "of folders that differ in the seed, none is lost"
+    assert [row.algorithm for row in rows] == ["a (a-0)", "a (a-2)"], "of folders that differ in the seed, none is lost"
     (axes,) = drawn(*runs)["time"]
     assert axes.get_ylabel() == "validation accuracy"
     assert not axes.texts, "they have no target in common"

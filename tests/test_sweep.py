@@ -300,10 +300,14 @@ def test_halving_runs_on_the_best_quarter_and_what_it_left_behind_can_go_on(tmp_
 
 def test_halving_needs_an_early_evaluation_and_says_so_before_anything_is_run(tmp_path):
     todo = points(short(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
-    text = r"12\.5% of a run of fedbuff are 5 steps: run\.eval_every must not be 6"
+    text = r"fedbuff, local\.lr=0\.001: 12\.5% of a run are 5 steps: run\.eval_every must not be 6"
     with pytest.raises(ConfigError, match=text):
         list(search(todo, 1, HALVING))
     assert not list(tmp_path.iterdir())
+    later = short()
+    later["sweep"]["fedbuff"] = {"run": {"eval_every": [1, 6]}}
+    with pytest.raises(ConfigError, match=r"fedbuff, run\.eval_every=6: 12\.5% of a run are 5 steps"):
+        list(search(points(later, ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
     todo = points(short(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
     assert all("accuracy" in summary or "diverged" in summary for _, summary in search(todo, 1, HALVING))
 
@@ -359,6 +363,15 @@ def test_the_first_rung_of_a_run_that_another_process_is_at_is_read(tmp_path):
         assert list(run_all([point for point, _ in first], 1)) == first
         with pytest.raises(ConfigError, match="1 of 1 runs left out, in use by another process"):
             list(run_all(todo, 1))
+
+
+def test_a_rung_is_judged_where_it_ended_also_after_a_line_was_torn(tmp_path):
+    (point,) = points(short(), ["fadas"], [1], tmp_path, 0.2)
+    rungs = [replace(point, share=share) for share in (1 / 8, 1 / 2)]
+    first = [run_point({}, one) for one in rungs]
+    with (point.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 21, "upd')
+    assert [run_point({}, one) for one in rungs] == first
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

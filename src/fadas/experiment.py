@@ -68,11 +68,7 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
     """Everything that can be wrong with a run shows here, before its folder is made."""
     target = config.run.target if config.run.stop_at_target else None
-    try:
-        torch.zeros(1, device=config.device).item()
-    except Exception as error:  # torch has many ways to refuse a device
-        text = str(error).splitlines()[0]
-        raise ConfigError(f"executor.device: {config.device!r} cannot be used: {text}") from None
+    check_device(config)
     rehearse(config, task)
     try:
         with threads(config.threads or torch.get_num_threads()):  # some executors have as many workers
@@ -89,6 +85,14 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         )
     except (ValueError, RuntimeError, AssertionError) as error:  # torch's way to refuse a device
         raise ConfigError(f"executor: {str(error).splitlines()[0]}") from None
+
+
+def check_device(config: RunConfig) -> None:
+    try:
+        torch.zeros(1, device=config.device).item()
+    except Exception as error:  # torch has many ways to refuse a device
+        text = str(error).splitlines()[0]
+        raise ConfigError(f"executor.device: {config.device!r} cannot be used: {text}") from None
 
 
 def rehearse(config: RunConfig, task: Task) -> None:

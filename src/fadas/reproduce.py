@@ -148,5 +148,8 @@ def keep(value: dict[str, Any], path: Path) -> None:
     lines = (f"{json.dumps(key)}: {runs.to_json(item)}" for key, item in value.items())
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write it too
-    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)  # where the disk is full

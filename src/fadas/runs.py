@@ -95,8 +95,12 @@ def _may_hold_run(names: set[str]) -> bool:
 
 
 def _empty(folder: Path) -> None:
-    """Remove a run's files, and nothing else. Its settings last: without them, the rest would be nobody's."""
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == "config.toml"):
+    """Remove a run's files, and nothing else.
+
+    That it is finished first: it is no longer. Its settings last: without them, the rest would be nobody's.
+    """
+    order = {"summary.json": -1, "config.toml": 1}
+    for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
         if is_ours(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
@@ -267,11 +271,12 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
         groups.setdefault(run.label, {}).setdefault(to_json(settings), []).append(run)
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():
-        for group in by_settings.values():
-            full = group[0].folder.name
-            short = full.removesuffix(f"-{group[0].summary['seed']}") if len(group) > 1 else full
-            name = full if f"{label} ({short})" in named else short
-            named[label if len(by_settings) == 1 else f"{label} ({name})"] = group
+        full = [group[0].folder.name for group in by_settings.values()]
+        seeds = [group[0].summary["seed"] if len(group) > 1 else "" for group in by_settings.values()]
+        short = [name.removesuffix(f"-{seed}") for name, seed in zip(full, seeds, strict=True)]
+        for whole, name, group in zip(full, short, by_settings.values(), strict=True):
+            taken = short.count(name) > 1 or (name != whole and name in full)
+            named[label if len(by_settings) == 1 else f"{label} ({whole if taken else name})"] = group
     return named
 
 

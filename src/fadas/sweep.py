@@ -2,8 +2,9 @@
 
 import copy
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,7 +59,11 @@ class Point:
 
     @property
     def name(self) -> str:
-        return ", ".join(f"{key}={value}" for key, value in self.point.items())
+        return name_of(self.point)
+
+
+def name_of(point: Table) -> str:
+    return ", ".join(f"{key}={value}" for key, value in point.items())
 
 
 def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float) -> list[Point]:
@@ -120,11 +125,12 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
 
 def _so_far(folder: Path, updates: float) -> dict[str, Any] | None:
     """What a run amounted to when it had that many updates, if it has got so far."""
-    with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote a line
-        lines = runs.read_lines(folder / "metrics.jsonl")
-        for count, line in enumerate(lines, 1):
-            if line["updates"] >= updates:
-                return summarise(lines[:count])
+    lines: list[dict[str, Any]] = []
+    with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
+        for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            lines.append(json.loads(text))
+            if lines[-1]["updates"] >= updates:
+                return summarise(lines)
     return None
 
 
@@ -189,13 +195,13 @@ def search(
     todo: Sequence[Point],
     jobs: int,
     rungs: Sequence[float],
-    known: Callable[[Point], dict[str, Any] | None] = lambda point: None,
+    known: Mapping[tuple[str, float], dict[str, Any]] = {},
 ) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Run the points in rungs: of each algorithm only the best quarter goes on to the next one.
 
     For each that diverges there, the next best of the rung before goes on. A point comes once for every rung that it
-    gets to; the last time counts. Those first whose outcome is `known`, and that are not run. What cannot work is an
-    error before anything is run: folders that cannot be written to or read, evaluations that come too late.
+    gets to; the last time counts. Those first whose outcome is `known`, by name and share, and that are not run. What
+    cannot work is an error before anything is run: folders that cannot be written to or read, late evaluations.
     """
     runs.finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
     if len(rungs) > 1:
@@ -216,10 +222,10 @@ def search(
                 break
             waiting = {label: [n for n in names if (label, n) not in chosen] for label, names in waiting.items()}
             rung = [replace(point, share=share) for point in todo if (point.label, point.name) in chosen]
-            there = [(point, summary) for point in rung if (summary := known(point))]
+            there = [(point, known[point.name, share]) for point in rung if (point.name, share) in known]
             results += there
             yield from there
-            for result in run_all([point for point in rung if not known(point)], jobs):
+            for result in run_all([point for point in rung if (point.name, share) not in known], jobs):
                 results.append(result)
                 yield result
         ranked = rank(results)
@@ -233,12 +239,17 @@ def _check_evaluations(todo: Sequence[Point], share: float) -> None:
     """An error where the first rung ends before the first evaluation."""
     from fadas.experiment import make_plan
 
-    for label in dict.fromkeys(point.label for point in todo):
-        point = next(point for point in todo if point.label == label)
-        config = resolve(point.tables, label, point.seed)
+    planned: set[Any] = set()
+    for point in todo:
+        config = resolve(point.tables, point.label, point.seed)
+        kind = (point.label, config.schedule, replace(config.run, seeds=(0,)))
+        if kind in planned:  # plans of a million updates take seconds
+            continue
+        planned.add(kind)
         steps, every = ceil(share * make_plan(config).steps), config.run.eval_every
         if steps < every:
-            raise ConfigError(f"{share:.1%} of a run of {label} are {steps} steps: run.eval_every must not be {every}")
+            which = f"{point.label}, {point.name}"
+            raise ConfigError(f"{which}: {share:.1%} of a run are {steps} steps: run.eval_every must not be {every}")
 
 
 def count(todo: Sequence[Point], rungs: Sequence[float]) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fadas.build import ConfigError, Table, unknown
+from fadas.toml import written
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
@@ -69,15 +70,25 @@ def _override(tables: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
         raise ConfigError(f"--set takes a.b=c, not {override!r}")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        value = text  # a bare word is a string
+    value = _read(text)
     if text in ("nan", "inf") and key.endswith(".kind"):  # of faults
         value = text
     put(tables, key, value, f"--set {override}")
     if key.partition(".")[0] in OWN_SECTIONS:
         _put_where_overridden(tables, key, value, f"--set {override}")
+
+
+def _read(text: str) -> Any:
+    """A value as --set takes it: TOML, or a bare word, which is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def as_override(key: str, value: Any) -> str:
+    """A setting as --set takes it."""
+    return f"{key}={value if isinstance(value, str) and _read(value) == value else written(value)}"
 
 
 def _put_where_overridden(tables: dict[str, Any], key: str, value: Any, where: str) -> None:

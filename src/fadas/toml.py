@@ -15,7 +15,7 @@ def dumps(tables: Table) -> str:
 
 def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
     values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in values.items()]
+    lines = [f"{_key(key)} = {written(value)}" for key, value in values.items()]
     if path and (lines or not table):
         lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
     for key, value in table.items():
@@ -25,16 +25,17 @@ def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else written(key)
 
 
-def _value(value: Any) -> str:
+def written(value: Any) -> str:
+    """A single value as TOML."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(written, value))}]"
     if isinstance(value, Mapping):  # inside a list; elsewhere tables have a heading of their own
-        return f"{{{', '.join(f'{_key(key)} = {_value(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_key(key)} = {written(item)}' for key, item in value.items())}}}"
     return repr(value)

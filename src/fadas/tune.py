@@ -3,107 +3,145 @@
 Points are compared on training data that are held out, and on a seed that is not reported.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fadas import lock, runs, sweep
 from fadas.build import ConfigError
 from fadas.config import resolve
+from fadas.experiment import check_device
 from fadas.identity import same
 from fadas.provenance import provenance
-from fadas.report.artefacts import Artefact, Cell
+from fadas.report.artefacts import Artefact, Cell, Row
 from fadas.report.searches import SEED, Search, path_of, read
-from fadas.report.verdicts import accuracy
-from fadas.reproduce import Places, keep, make_config, make_tables
+from fadas.report.verdicts import OUTSIDE, accuracy
+from fadas.reproduce import Places, done, keep, make_config, make_tables
+from fadas.tables import as_override
 
 VALIDATION = 0.1
-Watch = Callable[[str, int], Callable[[int, str], None]]  # (what is searched, its runs) -> whom to tell (done, of what)
+Watch = Callable[[str, int], Callable[[int, str, int], None]]  # (what, its runs) -> whom to tell (done, of what, total)
 
 
-def outside(artefacts: Sequence[Artefact], methods: Container[str], places: Places) -> list[Cell]:
-    """The cells to search for: of those entries of the tables that have a result, and not the paper's, and a grid."""
-    cells: dict[Cell, None] = {}
+class Entry(NamedTuple):
+    """An entry of a table."""
+
+    artefact: Artefact
+    row: Row
+    experiment: str
+
+    @property
+    def cell(self) -> Cell:
+        """Whose grid is searched."""
+        return Cell(self.experiment, self.row.method, SEED, self.row.set)
+
+
+def outside(artefacts: Sequence[Artefact], methods: Container[str], places: Places) -> Iterator[Entry]:
+    """The entries of tables that have a result, and not the paper's, and a grid."""
     for artefact in artefacts:
-        if artefact.kind != "accuracy":
-            raise ConfigError(f"{artefact.name} is no table of accuracies, which alone can be tuned")
+        if artefact.kind != "accuracy" or len({row.method for row in artefact.rows}) < len(artefact.rows):
+            raise ConfigError(f"{artefact.name} is not a table of methods and their accuracies, which alone are tuned")
         for column, experiment in enumerate(artefact.columns.values()):
             for row in artefact.rows:
-                cell = Cell(experiment, row.method, SEED, row.set)
-                verdict = accuracy(artefact, row, column, places.results).verdict
-                tables = make_tables(cell, places.experiments)
-                if row.method in methods and verdict in ("better", "worse") and sweep.grid(tables, row.method):
-                    cells[cell] = None
-    return list(cells)
+                entry = Entry(artefact, row, experiment)
+                if row.method not in methods or not all(done(c, places) for c in artefact.cells(row, experiment)):
+                    continue
+                grid = sweep.grid(make_tables(entry.cell, places.experiments), row.method)
+                if grid and accuracy(artefact, row, column, places.results).verdict in OUTSIDE:
+                    yield entry
 
 
 def search(cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch) -> Search:
     """Search a cell's grid, from where an earlier attempt was interrupted. What is known is kept after every run."""
-    tables = make_tables(cell, places.experiments, overrides, executor)
     folder = places.work / cell.experiment / "searches" / cell.name
-    points = sweep.points(tables, [cell.method], [SEED], folder, VALIDATION)
-    config = resolve(points[0].tables, cell.method, SEED)
-    settings = make_config(cell, places.experiments, overrides, executor).tables
-    origin = provenance(config)
-    found = Search(
-        cell.experiment, cell.method, SEED, list(cell.changes), VALIDATION, [], False, None, dict(settings), **origin
-    )
-    path = path_of(cell, places.results)
     lock.take(folder)
     try:
-        if path.exists():
-            found = _continued(read(path), found, path)
-        if found.complete:
-            return found
-        known = {
-            (tuple(point), share): {"accuracy": score, **({} if score is not None else {"diverged": "before"})}
-            for point, share, score in found.tried
-        }
-        look_up = lambda point: known.get((tuple(_changes(cell, point.point)), point.share))  # noqa: E731
-        left, rung, results = len(points), 0.0, []
-        tell = watch(f"{cell.experiment} {cell.name}", sweep.count(points, sweep.HALVING))
-        for done, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, look_up), 1):
-            if point.share > rung:
-                rung, left, results = point.share, sweep.survivors(left), []
-            score = summary.get("accuracy")
-            results.append((point, summary))
-            if not look_up(point):
-                found.tried.append((_changes(cell, point.point), point.share, score))
-                keep(asdict(found), path)
-            tell(done, f"{point.name}: {'diverged' if score is None else f'{score:.1%}'}")
-            for row in sweep.rank(results)[left:]:  # which cannot go on any more; checkpoints are large
-                runs.remove(next(one.folder for one, _ in results if one.name == row.name))
-        best = sweep.rank(results)[0]
-        winner = _beyond(cell, _changes(cell, best.point), places) if best.best else None
-        found = replace(found, complete=True, winner=winner)
-        keep(asdict(found), path)
-        return found
+        return _search(cell, places, overrides, executor, watch, folder)
     finally:
         lock.release(folder)
 
 
-def _continued(earlier: Search, now: Search, path: Path) -> Search:
-    """An earlier search, if it is the same; its last runs are those of now."""
-    if not same({**earlier.config, "executor": {}}, {**now.config, "executor": {}}):
-        raise ConfigError(f"{path} has other settings than {now.experiment}.toml gives now", "stale")
-    commits = dict.fromkeys([*earlier.commit.split(", "), now.commit])
-    return earlier if earlier.complete else replace(now, tried=earlier.tried, commit=", ".join(commits))
+def _search(
+    cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch, folder: Path
+) -> Search:
+    tables = make_tables(cell, places.experiments, overrides, executor)
+    points = sweep.points(tables, [cell.method], [SEED], folder, VALIDATION)
+    config, path = make_config(cell, places.experiments, overrides, executor), path_of(cell, places.results)
+    grid = [point.point for point in points]
+    found = read(path) if path.exists() else None
+    if found:
+        blank = {"executor": {}} if found.complete else {}  # while it goes on, all points have one precision
+        alike = same({**found.config, **blank}, {**config.tables, **blank})
+        if not (alike and (found.grid, found.validation) == (grid, VALIDATION)):
+            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "stale")
+        if found.complete:
+            return found
+    check_device(config)
+    for point in points:
+        _check_settings(cell, point, places)
+    origin = provenance(config)
+    if found:
+        origin["commit"] = ", ".join(dict.fromkeys([*found.commit.split(", "), origin["commit"]]))
+    tried = found.tried if found else []
+    settings = cell.experiment, cell.method, SEED, list(cell.changes), VALIDATION, grid
+    found = Search(*settings, tried, False, None, None, dict(config.tables), **origin)
+    known = {(sweep.name_of(point), share): _summary(score) for point, share, score in tried}
+    total = sweep.count(points, sweep.HALVING)
+    tell = watch(f"{cell.experiment} {cell.name}", total)
+    rung: list[tuple[sweep.Point, dict[str, Any]]] = []  # the results of the one that is being run
+    left = len(points)  # of it, go on
+    for number, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, known), 1):
+        if not rung or point.share > rung[0][0].share:
+            rung, left = [], sweep.survivors(left)
+        rung.append((point, summary))
+        score = summary.get("accuracy")
+        if (point.name, point.share) not in known:
+            tried.append((point.point, point.share, score))
+            keep(asdict(found), path)
+        text = "diverged" if score is None else f"{score:.1%}"
+        tell(number, f"{point.name}: {text}", max(total, number))
+        for row in sweep.rank(rung)[left:]:  # checkpoints are large; who is needed after all begins anew
+            runs.remove(next(one.folder for one, _ in rung if one.name == row.name))
+    ranked = [row for row in sweep.rank(rung) if row.score is not None]
+    found = replace(found, complete=True)
+    if ranked:  # of equals, the one that changes least
+        best = [_beyond(cell, row.point, places) for row in ranked if row.score == ranked[0].score]
+        found = replace(found, winner=min(best, key=len), score=ranked[0].score)
+    keep(asdict(found), path)
+    return found
+
+
+def _summary(score: float | None) -> dict[str, Any]:
+    """What a run amounted to, as far as a search must know it."""
+    return {"diverged": "before"} if score is None else {"accuracy": score}
 
 
 def _changes(cell: Cell, point: dict[str, Any]) -> list[str]:
-    """A point of a grid, as --set takes it."""
-    return [f"algorithms.{cell.method}.{key}={value}" for key, value in point.items()]
+    return [as_override(f"algorithms.{cell.method}.{key}", value) for key, value in point.items()]
 
 
-def _beyond(cell: Cell, changes: list[str], places: Places) -> list[str]:
+def _check_settings(cell: Cell, point: sweep.Point, places: Places) -> None:
+    """An error where a point, told as a cell's changes, would not be the same run."""
+    tables = make_tables(cell, places.experiments)
+    meant = resolve(sweep.with_point(tables, cell.method, point.point), cell.method, SEED).tables
+    told = make_config(replace(cell, changes=(*cell.changes, *_changes(cell, point.point))), places.experiments).tables
+    if not same(meant, told):
+        raise ConfigError(f"{cell.experiment}.toml: the point {point.name} cannot be told as settings")
+
+
+def _beyond(cell: Cell, point: dict[str, Any], places: Places) -> list[str]:
     """Those of a point's settings that the cell has not anyway."""
 
     def made(some: list[str]) -> Any:
         return make_config(replace(cell, changes=(*cell.changes, *some)), places.experiments).tables
 
+    changes = _changes(cell, point)
+    whole = made(changes)
     for change in list(changes):
         rest = [one for one in changes if one != change]
-        if same(made(rest), made(changes)):
-            changes = rest
+        with suppress(ConfigError):  # some make sense only beside others
+            if same(made(rest), whole):
+                changes = rest
     return changes

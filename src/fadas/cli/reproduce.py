@@ -88,8 +88,9 @@ def reproduce(
     options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
     wanted = [artefact(name) for name in what]
     all_cells = chosen(wanted, methods, seeds, rounds)
+    busy: list[str] = []
     if tune:
-        all_cells = _searched(wanted, all_cells, places, options, executor)
+        all_cells, busy = _searched(wanted, {cell.method for cell in all_cells}, places, options, executor)
     cells = [cell for cell in all_cells if not done(cell, places)]
     ran = 0
     with Display(0, "updates") as display:
@@ -107,46 +108,47 @@ def reproduce(
     left = [cell for cell in cells if not load(cell, results)]
     then = "trials, which no report shows" if rounds else "fadas reproduce report renders them"
     print_line(f"{', '.join(what)}: {ran} cells run, {len(left)} left; {then}")
-    if left:
-        names = ", ".join(f"{cell.experiment} {cell.name}" for cell in left)
-        raise ConfigError(f"{len(left)} of {len(cells)} cells left out, in use by another process: {names}", "busy")
+    if busy or left:
+        names = [*busy, *(f"{cell.experiment} {cell.name}" for cell in left)]
+        number = f"{len(names)} of {len(cells) + len(busy)} cells"
+        raise ConfigError(f"{number} left out, in use by another process: {', '.join(names)}", "busy")
     kept = [one for one in (load(cell, results) for cell in all_cells) if one]
     tell([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
 
 
-def _searched(wanted: list[Any], cells: list[Any], places: Any, options: list[str], executor: str | None) -> list[Any]:
-    """Search the grids of those cells that have not the paper's result; the best points, as cells."""
+def _searched(
+    wanted: list[Any], methods: set[str], places: Any, options: list[str], executor: str | None
+) -> tuple[list[Any], list[str]]:
+    """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
     from fadas.build import ConfigError
-    from fadas.report.searches import tuned_cells
+    from fadas.report.searches import tuned
     from fadas.terminal import Display, print_line
     from fadas.tune import outside, search
 
-    methods = {cell.method for cell in cells}
-    todo = outside(wanted, methods, places)
+    entries = list(outside(wanted, methods, places))
+    busy: list[Any] = []
     with Display(0, "runs") as display:
-
-        def watch(name: str, total: int) -> Any:
-            bar = display.add(name, total)
-            return bar.update
-
-        queue, busy = list(todo), set[Any]()
-        for cell in queue:
+        todo = list(dict.fromkeys(entry.cell for entry in entries))
+        for cell in todo:
             try:
-                found = search(cell, places, options, executor, watch)
+                found = search(cell, places, options, executor, lambda name, total: display.add(name, total).update)
             except ConfigError as error:
-                if error.matter != "busy" or cell in busy:
+                if error.matter != "busy":
                     raise
-                busy.add(cell)
-                queue.append(cell)  # when all others are done, that process may be, too
+                if cell not in busy:
+                    busy.append(cell)
+                    todo.append(cell)  # when all others are done, that process may be, too
                 continue
+            busy = [one for one in busy if one != cell]
             best = "all diverged"
             if found.winner is not None:
                 point = ", ".join(found.winner) or "the published settings"
                 best = f"best {point}, {found.score:.1%} on held-out data"
             display.say(f"{cell.experiment} {cell.name}: {len(found.tried)} runs, {best}")
-    print_line(f"{len(todo)} grids searched")
-    tuned = dict.fromkeys(cell for one in wanted for cell in tuned_cells(one, places.results))
-    return [cell for cell in tuned if cell.method in methods]
+    print_line(f"{len({entry.cell for entry in entries}) - len(busy)} grids searched")
+    free = [entry for entry in entries if entry.cell not in busy]
+    cells = [cell for entry in free for cell in tuned(*entry, places.results)]
+    return list(dict.fromkeys(cells)), [f"{cell.experiment} {cell.name}" for cell in busy]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -8,7 +8,7 @@ import torch
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD, draws
 from fadas.executors.base import Executor
-from fadas.executors.batched import SMALL, Batched, load
+from fadas.executors.batched import SMALL, Batched, load, parameters
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.precision import threads
@@ -20,6 +20,7 @@ from fadas.task import Task
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
 _MEDIUM = 10_000_000  # up to this load a chain of layers trains faster stacked than in a process per core, ...
 _FEW = 4  # ... of so many cores at most
+_STACKED = 500_000  # parameters: stacks of more are slow to move and take memory
 
 
 def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:
@@ -39,7 +40,7 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
     cores, size = torch.get_num_threads(), load(task, local)
-    if size <= SMALL or (size <= _MEDIUM and cores <= _FEW):
+    if parameters(task) <= _STACKED and size <= (_MEDIUM if cores <= _FEW else SMALL):
         with threads(1):  # more would only wait for each other
             flat = FlatModule(task.module(seed))
             stacks = BatchTrainer(flat, task, local, seed).stacked and not draws(flat, task)

@@ -17,7 +17,11 @@ SMALL = 2_000_000  # below this load, calling kernels takes longer than their ar
 
 def load(task: Task, local: LocalSGD) -> int:
     """How much there is to a local step: parameters x batch."""
-    return sum(p.numel() for p in task.module().parameters()) * min(local.batch_size, max(task.sizes))
+    return parameters(task) * min(local.batch_size, max(task.sizes))
+
+
+def parameters(task: Task) -> int:
+    return sum(p.numel() for p in task.module().parameters())
 
 
 class Batched(Executor):

@@ -170,11 +170,12 @@ class Ray(Pool[Any]):
 
     def _free_places(self, kind: str, there: int) -> int:
         """What nobody else has. Workers that have just been ended still count for a moment."""
-        free, patience = 0, 10
-        while patience and free < (self._count or there):
-            free, patience = int(self._ray.available_resources().get(kind, 0)), patience - 1
-            time.sleep(0.3 if free < there else 0)
-        return free
+        wanted = self._count or there
+        for _ in range(10):
+            if int(self._ray.available_resources().get(kind, 0)) >= wanted:
+                break
+            time.sleep(0.3)
+        return int(self._ray.available_resources().get(kind, 0))
 
     def _send(self, slot: Any, job: Job, start: Model) -> None:
         self._under_way[slot.train.remote(self._task, tuple(job), self._store(start))] = (slot, job, start)

@@ -9,10 +9,11 @@ from statistics import fmean
 from fadas.build import ConfigError
 from fadas.identity import precision
 from fadas.ledger import TAUS
-from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of, short
+from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of
 from fadas.report.curves import draw
 from fadas.report.pages import Block, Curves, html, markdown, slug
-from fadas.report.searches import find, others, shown
+from fadas.report.searches import known_cells, others, shown
+from fadas.report.tuned import tuned
 from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
 
 Readings = list[Artefact]  # the paper as printed and, where there is that, as in the released code
@@ -42,12 +43,6 @@ _RELEASED = (
     'round before, while their deltas are taken against the newest one (`refill = "released"`); AMSGrad has Adam\'s '
     "bias correction; tau_c is 1 unless told otherwise; run with M = 1 it gives FedAsync, adding the whole delta; "
     "with M = M_c, FedAvg and FedAMS, in which all clients but the last start from the model of the round before."
-)
-
-_TUNED = (
-    "Where that falls outside the paper's spread, its grids were searched (`--tune`): on a seed that is not reported "
-    "(100), on a tenth of the training data held out, and by halving: all points ran an eighth of the way, the best "
-    "quarter to half, its best quarter to the end. The best point then ran as the others did."
 )
 
 
@@ -187,7 +182,7 @@ def _times(readings: Readings, results: Path) -> Iterator[Block]:
 def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
     artefact = readings[0]
     yield _comparison(readings, results)
-    yield from _tuned(readings, results)
+    yield from tuned(zip(readings, _kinds(readings), strict=True), results)
     if artefact.seeds > 1:
         return  # the table of one seed shows the rest
     yield from _last_fifth(readings, results)
@@ -201,10 +196,11 @@ def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
                 yield Block("figure", f"{one.name}-{column + 1}", (f"{one.title}: {heading}", "updates"), (), curves)
     if any(row.set for row in artefact.rows):
         return  # and what was searched stands with the published settings
+    known = known_cells(results)
     beside = [
         (", ".join([one.method, *one.changes]), f"{heading}, seed {one.seed}", _percent(one))
         for heading, experiment in artefact.columns.items()
-        for one in others(experiment, results)
+        for one in others(experiment, results, known)
     ]
     if beside:
         yield Block("text", "With other settings than the published ones, or other seeds:")
@@ -224,29 +220,6 @@ def _comparison(readings: Readings, results: Path) -> Block:
         rows.append(tuple(entries))
     kinds = ["paper", *_kinds(readings)] if artefact.compared else _kinds(readings)
     return Block("table", head=("method", *_headings(artefact.columns, kinds)), rows=tuple(rows))
-
-
-def _tuned(readings: Readings, results: Path) -> Iterator[Block]:
-    """What the paper's grids hold for entries that are not the paper's."""
-    rows: list[tuple[str, ...]] = []
-    for artefact, kind in zip(readings, _kinds(readings), strict=True):
-        for column, (heading, experiment) in enumerate(artefact.columns.items()):
-            for row in artefact.rows:
-                if not (search := find(row, experiment, results)):
-                    continue
-                settings = "all diverged" if search.complete else f"not searched to the end ({len(search.tried)} runs)"
-                entries = ["-", "-"]
-                if (winning := search.winning(row)) and search.winner is not None:
-                    settings = ", ".join(map(short, search.winner)) or "the published ones"
-                    tuned = accuracy(artefact, winning, column, results)
-                    entries = [f"{100 * (search.score or 0):.1f}", _marked(tuned)]
-                name = row.name if kind != "released code" else f"{row.name}, {kind}"
-                before = _marked(accuracy(artefact, row, column, results))
-                rows.append((name, heading, published(row, column), before, settings, *entries))
-    if rows:
-        yield Block("text", _TUNED)
-        head = ("method", "", "paper", "published settings", "best of the grid", "on held-out data", "tuned")
-        yield Block("table", head=head, rows=tuple(rows))
 
 
 def _last_fifth(readings: Readings, results: Path) -> Iterator[Block]:
@@ -279,11 +252,7 @@ def _headings(names: Iterable[str], kinds: Sequence[str]) -> list[str]:
 def _entry(measured: dict[str, list[Measured]], row: str, column: int) -> str:
     if row not in measured:  # the released code has no such method
         return "-"
-    return _marked(measured[row][column])
-
-
-def _marked(one: Measured) -> str:
-    return f"{one.text} {MARKS[one.verdict]}".strip()
+    return measured[row][column].marked
 
 
 def _percent(result: Result) -> str:

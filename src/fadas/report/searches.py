@@ -12,7 +12,7 @@ from fadas.report.artefacts import Artefact, Cell, Result, Row, artefacts, load,
 from fadas.report.artefacts import read as read_result
 
 SEED = 100  # not one of those that are reported
-Tried = tuple[list[str], float, float | None]  # a point's settings, the share of a run that it got, its accuracy then
+Tried = tuple[dict[str, Any], float, float | None]  # a point, the share of a run that it got, its accuracy then
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,11 @@ class Search:
     seed: int
     changes: list[str]  # of the cell whose grid it is
     validation: float
+    grid: list[dict[str, Any]]  # all points
     tried: list[Tried]
     complete: bool
-    winner: list[str] | None  # what it changes beside; none: all points diverged, or the search is not complete
+    winner: list[str] | None  # what it changes beside, as --set takes it; none: all diverged, or it is not complete
+    score: float | None  # the winner's accuracy
     config: dict[str, Any]
     device: str
     versions: dict[str, str]
@@ -38,11 +40,6 @@ class Search:
     @property
     def cell(self) -> Cell:
         return Cell(self.experiment, self.method, self.seed, tuple(self.changes))
-
-    @property
-    def score(self) -> float | None:
-        """The winner's accuracy at the end of its run."""
-        return max((accuracy for _, share, accuracy in self.tried if share == 1 and accuracy is not None), default=None)
 
     def winning(self, row: Row) -> Row | None:
         """The row that was searched, with the winner's settings."""
@@ -61,29 +58,42 @@ def find(row: Row, experiment: str, results: Path) -> Search | None:
     return read(path) if path.exists() else None
 
 
-def tuned_cells(artefact: Artefact, results: Path) -> list[Cell]:
-    """The cells that searches have found, in the artefact's order and for its seeds."""
-    cells: list[Cell] = []
-    for seed in range(artefact.seeds):
-        for experiment in artefact.columns.values():
-            for row in artefact.rows:
-                search = find(row, experiment, results)
-                if search and (winning := search.winning(row)):
-                    cells.append(artefact.cells(winning, experiment)[seed])
-    return cells
+def tuned(artefact: Artefact, row: Row, experiment: str, results: Path) -> list[Cell]:
+    """The cells that a search has found for a row, one for each of the artefact's seeds."""
+    search = find(row, experiment, results)
+    winning = search.winning(row) if search else None
+    return artefact.cells(winning, experiment) if winning else []
+
+
+_KINDS = {
+    "changes": list,
+    "grid": list,
+    "tried": list,
+    "complete": bool,
+    "winner": list | None,
+    "config": dict,
+    "device": str,
+    "versions": dict,
+    "commit": str,
+}
 
 
 def read(path: Path) -> Search:
     try:
         search = Search(**json.loads(path.read_text(encoding="utf-8")))
-        numbers = [search.validation]
-        search.tried[:] = [(settings, share, accuracy) for settings, share, accuracy in search.tried]
-        for settings, share, accuracy in search.tried:
-            numbers += [share, 0.0 if accuracy is None else accuracy]
-            if not all(isinstance(setting, str) for setting in settings):
-                raise ValueError("a point's settings are not texts")
+        if wrong := [name for name, kind in _KINDS.items() if not isinstance(getattr(search, name), kind)]:
+            raise ValueError(f"its {wrong[0]} is not one")
+        if not all(isinstance(change, str) and "=" in change for change in (*search.changes, *(search.winner or []))):
+            raise ValueError("a setting is not one")
+        if search.winner is not None and not (search.complete and isinstance(search.score, float)):
+            raise ValueError("a winner without a score")
+        search.tried[:] = [(point, share, accuracy) for point, share, accuracy in search.tried]
+        numbers = [search.validation, *(share for _, share, _ in search.tried)]
+        numbers += [accuracy for _, _, accuracy in search.tried if accuracy is not None]
         if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
             raise ValueError("a number is missing")
+        if not all(isinstance(point, dict) for point in (*search.grid, *(point for point, _, _ in search.tried))):
+            raise ValueError("a point is not one")
         if path != path_of(search.cell, path.parents[2]):
             raise ValueError(f"it holds {search.experiment} {search.cell.name}")
     except (*DAMAGE, OSError) as error:
@@ -93,18 +103,17 @@ def read(path: Path) -> Search:
 
 def shown(results: Path) -> list[Result]:
     """All that the page shows: what has been run of the artefacts, tuned too, and `others` of their experiments."""
-    cells = _known(results)
+    cells = known_cells(results)
     found = [result for result in (load(cell, results) for cell in cells) if result]
     experiments = dict.fromkeys(cell.experiment for cell in cells)
-    return found + [one for experiment in experiments for one in others(experiment, results)]
+    return found + [one for experiment in experiments for one in others(experiment, results, cells)]
 
 
-def others(experiment: str, results: Path) -> list[Result]:
+def others(experiment: str, results: Path, known: dict[Cell, None]) -> list[Result]:
     """Results of an experiment that belong to no artefact: other settings, or other seeds.
 
     Shortened runs are trials, and not shown.
     """
-    known = _known(results)
     found = [read_result(path) for path in sorted((results / experiment).glob("*.json"))]
     return [
         one
@@ -113,7 +122,12 @@ def others(experiment: str, results: Path) -> list[Result]:
     ]
 
 
-def _known(results: Path) -> dict[Cell, None]:
+def known_cells(results: Path) -> dict[Cell, None]:
     """The cells that have a place of their own on the page."""
-    every = artefacts().values()
-    return dict.fromkeys(cell for one in every for cell in (*one.all_cells(), *tuned_cells(one, results)))
+    cells: dict[Cell, None] = {}
+    for one in artefacts().values():
+        cells |= dict.fromkeys(one.all_cells())
+        for experiment in one.columns.values():
+            for row in one.rows:
+                cells |= dict.fromkeys(tuned(one, row, experiment, results))
+    return cells

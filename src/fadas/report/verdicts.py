@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 from fadas.build import ConfigError
 from fadas.report.artefacts import Artefact, Result, Row, results_of
 
+OUTSIDE = ("better", "worse")
 MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}  # not run: or not far enough to tell
 
 
@@ -16,6 +17,10 @@ class Measured:
 
     text: str
     verdict: str  # a key of MARKS; empty where the paper has nothing to compare with
+
+    @property
+    def marked(self) -> str:
+        return f"{self.text} {MARKS[self.verdict]}".strip()
 
 
 def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measured:
