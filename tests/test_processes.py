@@ -168,16 +168,23 @@ def test_beside_a_gpu_nothing_is_forked(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wide", "cores", "kind"),
-    [(30, 2, Batched), (30, 8, Batched), (1000, 2, Batched), (1000, 8, Processes), (6000, 2, Processes)],
+    ("wide", "batch", "cores", "kind"),
+    [
+        (30, 300, 2, Batched),
+        (30, 300, 8, Batched),
+        (1000, 300, 2, Batched),
+        (1000, 300, 8, Processes),
+        (6000, 300, 2, Processes),
+        (60_000, 3, 2, Processes),  # too many parameters
+    ],
 )
-def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatch, wide, cores, kind):
+def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatch, wide, batch, cores, kind):
     task = make_task()
     task.model = lambda: torch.nn.Sequential(torch.nn.Linear(6, wide), torch.nn.ReLU(), torch.nn.Linear(wide, 3))
     task.clients = [[column.repeat(100, *[1] * (column.dim() - 1)) for column in data] for data in task.clients]
     task = replace(task)
     monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
-    executor = EXECUTORS["auto"](task, LocalSGD(batch_size=300), 0)
+    executor = EXECUTORS["auto"](task, LocalSGD(batch_size=batch), 0)
     assert isinstance(executor, kind)
     if isinstance(executor, Batched):
         assert executor._count == (1 if wide == 30 else cores)

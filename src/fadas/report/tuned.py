@@ -52,4 +52,6 @@ def _best(search: Search) -> str:
 def _difference(settings: str, before: Measured, after: Measured) -> str:
     if settings == _PUBLISHED:
         return "the published settings are the best of the grid"
+    if after.text.startswith("diverged"):
+        return f"{settings} {after.text}"
     return f"{settings} brings {after.text} instead of {before.text}, which {_VERDICTS[after.verdict]} the paper"
