@@ -200,3 +200,24 @@ def real_data() -> Path:
                 if done.returncode:
                     pytest.skip(f"{name} could not be rebuilt: {done.stderr[-200:]}")
     return folder
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    """The paper's large CIFAR-10 experiments under their own names, but on digits and short."""
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    for path in (Path(__file__).parents[1] / "experiments").glob("cifar10-large-*.toml"):
+        text = path.read_text().replace('name = "cifar10"', 'name = "digits"').replace('model = "resnet18"\n', "")
+        (folder / path.name).write_text(text.replace("updates = 2500", "updates = 100"))
+    return tmp_path
+
+
+def reproduce(where: Path, *words):
+    """`fadas reproduce` with the experiments of `small`."""
+    from typer.testing import CliRunner
+
+    from fadas.cli import app
+
+    folders = ["--experiments", where / "experiments", "--results", where / "results", "--work", where / "runs"]
+    return CliRunner().invoke(app, ["reproduce", *map(str, (*words, *folders, "--page", where / "page.md"))])

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from typer.testing import CliRunner
 
+from conftest import reproduce
 from fadas import lock
 from fadas.build import ConfigError, Interrupted
-from fadas.cli import app
 from fadas.experiment import execute
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
@@ -24,22 +23,6 @@ from fadas.reproduce import Places, chosen, done, make_config, run
 ROOT = Path(__file__).parents[1]
 TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")
-
-
-@pytest.fixture
-def small(tmp_path):
-    """The paper's large CIFAR-10 experiments under their own names, but on digits and short."""
-    folder = tmp_path / "experiments"
-    folder.mkdir()
-    for path in ROOT.glob("experiments/cifar10-large-*.toml"):
-        text = path.read_text().replace('name = "cifar10"', 'name = "digits"').replace('model = "resnet18"\n', "")
-        (folder / path.name).write_text(text.replace("updates = 2500", "updates = 100"))
-    return tmp_path
-
-
-def reproduce(where, *words):
-    folders = ["--experiments", where / "experiments", "--results", where / "results", "--work", where / "runs"]
-    return CliRunner().invoke(app, ["reproduce", *map(str, (*words, *folders, "--page", where / "page.md"))])
 
 
 def test_cells_are_run_once_and_kept(small):

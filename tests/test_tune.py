@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from conftest import reproduce
 from fadas import lock
 from fadas.build import ConfigError
-from fadas.cli import app
 from fadas.report.artefacts import Cell, artefacts, load
 from fadas.report.reproduction import blocks
 from fadas.report.searches import SEED, Search, find, path_of, read
@@ -17,7 +15,6 @@ from fadas.reproduce import Places, keep, make_config
 from fadas.tables import _read, as_override
 from fadas.tune import outside, search
 
-ROOT = Path(__file__).parents[1]
 TABLE = artefacts()["large-cifar10"]
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")
 EXPERIMENT = "cifar10-large-dir0.1"
@@ -26,24 +23,8 @@ GRID = 21  # runs: 16 points, the best 4 of them, the best of these
 
 
 @pytest.fixture
-def small(tmp_path):
-    """The paper's large CIFAR-10 experiments under their own names, but on digits and short."""
-    folder = tmp_path / "experiments"
-    folder.mkdir()
-    for path in ROOT.glob("experiments/cifar10-large-*.toml"):
-        text = path.read_text().replace('name = "cifar10"', 'name = "digits"').replace('model = "resnet18"\n', "")
-        (folder / path.name).write_text(text.replace("updates = 2500", "updates = 80"))
-    return tmp_path
-
-
-@pytest.fixture
 def places(small):
     return Places(small / "experiments", small / "results", small / "runs")
-
-
-def reproduce(where, *words):
-    folders = ["--experiments", where / "experiments", "--results", where / "results", "--work", where / "runs"]
-    return CliRunner().invoke(app, ["reproduce", *map(str, (*words, *folders, "--page", where / "page.md"))])
 
 
 def quiet(name, total):
