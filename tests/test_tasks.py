@@ -1,4 +1,5 @@
 import inspect
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -81,6 +82,15 @@ def test_impossible_partitions():
         dirichlet(np.zeros(3), 2, np.random.default_rng(0), 0.0)
     with pytest.raises(ValueError, match="shards"):
         by_shards(np.zeros(3), 2, np.random.default_rng(0), 0)
+
+
+def test_digits_are_those_of_scikit_learn_however_they_are_read(monkeypatch):
+    digits = import_module("fadas.tasks.digits")  # there is a function of that name
+    own = digits._load()
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    theirs = digits._load()
+    assert [(one.dtype.kind, one.shape) for one in own] == [("f", (1797, 64)), ("i", (1797,))]
+    assert all(np.array_equal(one, other) for one, other in zip(own, theirs, strict=True))
 
 
 def test_digits():

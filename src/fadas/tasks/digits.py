@@ -1,5 +1,7 @@
 """Handwritten digits (8x8 pixels, 1,797 of them), which scikit-learn ships: real data without a download."""
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,13 +27,10 @@ def digits(
     A fifth of the images, the same for every seed, is the test set. `validation` holds out that share of the training
     images and measures on it instead, for tuning.
     """
-    from sklearn.datasets import load_digits
-
     if hidden < 1:
         raise ValueError(f"hidden must be at least 1, not {hidden}")
-    bunch: Any = load_digits()
-    labels: np.ndarray = bunch.target
-    images = (bunch.data / 16.0).astype(np.float32)
+    pixels, labels = _load()
+    images = (pixels / 16.0).astype(np.float32)
     train, test = split_off(len(labels), 0.2, np.random.default_rng([0, HOLDOUT]))
     if validation:
         kept, held_out = split_off(len(train), validation, np.random.default_rng([1, HOLDOUT]))
@@ -45,3 +44,17 @@ def digits(
         return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
     return Task(model, Subsets(tensors(train), parts), test=tensors(test))
+
+
+def _load() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels and labels, from scikit-learn's own file where it is: importing all of scikit-learn takes a second."""
+    found = find_spec("sklearn")
+    for place in (found and found.submodule_search_locations) or ():
+        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if path.exists():
+            table = np.loadtxt(path, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    return bunch.data, bunch.target
