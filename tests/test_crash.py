@@ -30,7 +30,7 @@ def command(algorithm, executor, steps, out):
     overrides = [f"run.updates={steps}", "run.eval_every=10", *SETTINGS]
     options = [f"--set={override}" for override in overrides]
     base = [sys.executable, "-m", "fadas.cli", "run", str(DEMO), "--only", algorithm, "--seed", "1"]
-    return [*base, "--executor", executor, "--out", str(out), *options]
+    return [*base, "--executor", executor, "--out", str(out), "--no-report", *options]
 
 
 # The command line, but with a checkpoint whenever one is due. Else a slow write is followed by a pause of nine times
