@@ -187,7 +187,7 @@ def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatc
     executor = EXECUTORS["auto"](task, LocalSGD(batch_size=batch), 0)
     assert isinstance(executor, kind)
     if isinstance(executor, Batched):
-        assert executor._count == (1 if wide == 30 else cores)
+        assert executor._threads == (1 if wide == 30 else cores)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

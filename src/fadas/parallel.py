@@ -33,8 +33,8 @@ def each(work: Callable[[T], R], todo: Sequence[T], jobs: int) -> Generator[tupl
                 result = error
             yield item, result
         return
-    jobs = max(1, min(jobs, len(todo)))
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    jobs = min(jobs, len(todo))
+    threads = max(1, (os.cpu_count() or 1) // max(1, jobs))
     workers: dict[Any, SpawnProcess] = {}  # by the pipe to each
     at_work: dict[Any, T] = {}
     waiting = deque(todo)

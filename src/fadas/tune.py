@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fadas import lock, runs, sweep
+from fadas import lock, sweep
 from fadas.build import ConfigError
 from fadas.config import resolve
 from fadas.experiment import check_device
@@ -90,25 +90,20 @@ def _search(
     known = {(sweep.name_of(point), share): _summary(score) for point, share, score in tried}
     total = sweep.count(points, sweep.HALVING)
     tell = watch(f"{cell.experiment} {cell.name}", total)
-    rung: list[tuple[sweep.Point, dict[str, Any]]] = []  # the results of the one that is being run
-    left = len(points)  # of it, go on
-    for number, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, known), 1):
-        if not rung or point.share > rung[0][0].share:
-            rung, left = [], sweep.survivors(left)
-        rung.append((point, summary))
+    results: dict[str, tuple[sweep.Point, dict[str, Any]]] = {}
+    for number, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, known, tidy=True), 1):
+        results[point.name] = point, summary
         score = summary.get("accuracy")
         if (point.name, point.share) not in known:
             tried.append((point.point, point.share, score))
             keep(asdict(found), path)
         text = "diverged" if score is None else f"{score:.1%}"
         tell(number, f"{point.name}: {text}", max(total, number))
-        for row in sweep.rank(rung)[left:]:  # checkpoints are large; who is needed after all begins anew
-            runs.remove(next(one.folder for one, _ in rung if one.name == row.name))
-    ranked = [row for row in sweep.rank(rung) if row.score is not None]
-    found = replace(found, complete=True)
-    if ranked:  # of equals, the one that changes least
-        best = [_beyond(cell, row.point, places) for row in ranked if row.score == ranked[0].score]
-        found = replace(found, winner=min(best, key=len), score=ranked[0].score)
+    found, best = replace(found, complete=True), sweep.rank(list(results.values()))
+    if best[0].best:  # of equals, the one that changes least
+        equals = [row for row in best if (row.score, row.share) == (best[0].score, best[0].share)]
+        winner = min((_beyond(cell, row.point, places) for row in equals), key=len)
+        found = replace(found, winner=winner, score=best[0].score)
     keep(asdict(found), path)
     return found
 

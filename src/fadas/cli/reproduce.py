@@ -121,7 +121,7 @@ def _searched(
 ) -> tuple[list[Any], list[str]]:
     """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
     from fadas.build import ConfigError
-    from fadas.report.searches import tuned
+    from fadas.report.searches import tuned_cells
     from fadas.terminal import Display, print_line
     from fadas.tune import outside, search
 
@@ -147,7 +147,7 @@ def _searched(
             display.say(f"{cell.experiment} {cell.name}: {len(found.tried)} runs, {best}")
     print_line(f"{len({entry.cell for entry in entries}) - len(busy)} grids searched")
     free = [entry for entry in entries if entry.cell not in busy]
-    cells = [cell for entry in free for cell in tuned(*entry, places.results)]
+    cells = [cell for entry in free for cell in tuned_cells(*entry, places.results)]
     return list(dict.fromkeys(cells)), [f"{cell.experiment} {cell.name}" for cell in busy]
 
 

@@ -8,7 +8,7 @@ import torch
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD, draws
 from fadas.executors.base import Executor
-from fadas.executors.batched import SMALL, Batched, load, parameters
+from fadas.executors.batched import SMALL, Batched, load
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.precision import threads
@@ -39,8 +39,8 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         return Inline(task, local, seed, device, "bf16")
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
-    cores, size = torch.get_num_threads(), load(task, local)
-    if parameters(task) <= _STACKED and size <= (_MEDIUM if cores <= _FEW else SMALL):
+    cores, (parameters, size) = torch.get_num_threads(), load(task, local)
+    if parameters <= _STACKED and size <= (_MEDIUM if cores <= _FEW else SMALL):
         with threads(1):  # more would only wait for each other
             flat = FlatModule(task.module(seed))
             stacks = BatchTrainer(flat, task, local, seed).stacked and not draws(flat, task)

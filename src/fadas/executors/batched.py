@@ -1,7 +1,5 @@
 """Everything pending at once, in this process: for models so small that one job cannot fill the machine."""
 
-from contextlib import AbstractContextManager
-
 import torch
 
 from fadas.batch import BatchTrainer
@@ -15,13 +13,10 @@ from fadas.task import Task
 SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
 
 
-def load(task: Task, local: LocalSGD) -> int:
-    """How much there is to a local step: parameters x batch."""
-    return parameters(task) * min(local.batch_size, max(task.sizes))
-
-
-def parameters(task: Task) -> int:
-    return sum(p.numel() for p in task.module().parameters())
+def load(task: Task, local: LocalSGD) -> tuple[int, int]:
+    """The network's parameters, and parameters x batch: how much there is to a local step."""
+    parameters = sum(p.numel() for p in task.module().parameters())
+    return parameters, parameters * min(local.batch_size, max(task.sizes))
 
 
 class Batched(Executor):
@@ -32,8 +27,8 @@ class Batched(Executor):
             raise ValueError(f"size must be at least 1, not {size}")
         self.size, self.device = size, device
         # One is enough for a small network: threads that were used once go on spinning, in the way of the others.
-        self._count = 1 if load(task, local) <= SMALL else torch.get_num_threads()
-        with self._threads():
+        self._threads = 1 if load(task, local)[1] <= SMALL else torch.get_num_threads()
+        with threads(self._threads):
             self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
             self._trainer.rehearse()
         self._pending: dict[int, tuple[Job, Model]] = {}
@@ -47,13 +42,10 @@ class Batched(Executor):
             self._train_pending()
         return self._done.pop(job.id)
 
-    def _threads(self) -> AbstractContextManager[None]:
-        return threads(self._count)
-
     def _train_pending(self) -> None:
         work = [self._pending[id] for id in sorted(self._pending)]
         self._pending.clear()
-        with self._threads():
+        with threads(self._threads):
             for group in self._trainer.groups(work):
                 for first in range(0, len(group), self.size):
                     for update in self._trainer.train(group[first : first + self.size]):
@@ -66,7 +58,7 @@ class Batched(Executor):
     def evaluate(self, model: Model) -> dict[str, float]:
         flat = self._trainer.flat
         flat.load(model)
-        with self._threads():
+        with threads(self._threads):
             return self._trainer.task.evaluate(flat.module)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from fadas.ledger import TAUS
 from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of
 from fadas.report.curves import draw
 from fadas.report.pages import Block, Curves, html, markdown, slug
-from fadas.report.searches import known_cells, others, shown
+from fadas.report.shown import known_cells, others, shown
 from fadas.report.tuned import tuned
 from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
 

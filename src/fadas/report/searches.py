@@ -8,8 +8,7 @@ from typing import Any
 
 from fadas.build import ConfigError
 from fadas.intact import DAMAGE
-from fadas.report.artefacts import Artefact, Cell, Result, Row, artefacts, load, merged
-from fadas.report.artefacts import read as read_result
+from fadas.report.artefacts import Artefact, Cell, Row, merged
 
 SEED = 100  # not one of those that are reported
 Tried = tuple[dict[str, Any], float, float | None]  # a point, the share of a run that it got, its accuracy then
@@ -58,7 +57,7 @@ def find(row: Row, experiment: str, results: Path) -> Search | None:
     return read(path) if path.exists() else None
 
 
-def tuned(artefact: Artefact, row: Row, experiment: str, results: Path) -> list[Cell]:
+def tuned_cells(artefact: Artefact, row: Row, experiment: str, results: Path) -> list[Cell]:
     """The cells that a search has found for a row, one for each of the artefact's seeds."""
     search = find(row, experiment, results)
     winning = search.winning(row) if search else None
@@ -99,35 +98,3 @@ def read(path: Path) -> Search:
     except (*DAMAGE, OSError) as error:
         raise ConfigError(f"{path} is not a search of fadas: {type(error).__name__}: {error}", "damaged") from None
     return search
-
-
-def shown(results: Path) -> list[Result]:
-    """All that the page shows: what has been run of the artefacts, tuned too, and `others` of their experiments."""
-    cells = known_cells(results)
-    found = [result for result in (load(cell, results) for cell in cells) if result]
-    experiments = dict.fromkeys(cell.experiment for cell in cells)
-    return found + [one for experiment in experiments for one in others(experiment, results, cells)]
-
-
-def others(experiment: str, results: Path, known: dict[Cell, None]) -> list[Result]:
-    """Results of an experiment that belong to no artefact: other settings, or other seeds.
-
-    Shortened runs are trials, and not shown.
-    """
-    found = [read_result(path) for path in sorted((results / experiment).glob("*.json"))]
-    return [
-        one
-        for one in found
-        if one.cell not in known and not any(change.startswith("rounds=") for change in one.changes)
-    ]
-
-
-def known_cells(results: Path) -> dict[Cell, None]:
-    """The cells that have a place of their own on the page."""
-    cells: dict[Cell, None] = {}
-    for one in artefacts().values():
-        cells |= dict.fromkeys(one.all_cells())
-        for experiment in one.columns.values():
-            for row in one.rows:
-                cells |= dict.fromkeys(tuned(one, row, experiment, results))
-    return cells
