@@ -1,9 +1,15 @@
 """Every experiment's smoke profile runs, for every method, on small data in the official layouts."""
 
 import json
+import tomllib
 
 import pytest
 
+from fadas.experiment import make_plan
+from fadas.report.artefacts import Cell
+from fadas.report.searches import SEED
+from fadas.reproduce import make_config
+from fadas.stepsize import DelayAdaptive
 from test_cli import fadas
 from test_config import EXPERIMENTS
 
@@ -13,6 +19,17 @@ PAPER = [path for path in EXPERIMENTS if path.stem != "demo"]
 def test_every_setting_of_the_paper_is_there():
     vision = {f"{d}-{delay}-dir{a}" for d in ("cifar10", "cifar100") for delay in ("mild", "large") for a in (0.1, 0.3)}
     assert {path.stem for path in PAPER} == vision | {"rte-mild", "mrpc-mild", "sst2-mild"}
+
+
+@pytest.mark.parametrize("path", [path for path in PAPER if "dir0.1" in path.stem], ids=lambda path: path.stem)
+def test_grids_hold_every_threshold_of_the_paper_that_makes_a_difference(path):
+    """tau_c = 1, 4, 8 and 10: where no delay exceeds 8, the last two are the same run."""
+    runs = {}
+    for tau_c in (1, 4, 8, 10):
+        size = DelayAdaptive(eta=1.0, tau_c=tau_c)
+        plans = [make_plan(make_config(Cell(path.stem, "fadas-da", seed), path.parent)) for seed in (1, 2, 3, SEED)]
+        runs.setdefault(tuple(size(step) for plan in plans for step in plan.tau.tolist()), tau_c)
+    assert tomllib.loads(path.read_text())["sweep"]["fadas-da"]["tau_c"] == list(runs.values())
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)

@@ -56,10 +56,12 @@ class Artefact:
     seeds: int
     columns: dict[str, str]  # heading -> experiment
     rows: list[Row]
-    targets: list[float] = field(default_factory=list[float])  # of a table of times, by column
+    targets: list[float] = field(default_factory=list[float])  # of times, by column
     note: str = ""  # what a reader must know
     axis: str = ""  # of a figure: step, updates or time
-    claim: str = ""  # what the paper reads from the figure
+    claim: str = ""  # what the paper reads from the figure, and that as pairs of rows:
+    ahead: list[list[str]] = field(default_factory=list[list[str]])  # the first is ahead of the second
+    alike: list[list[str]] = field(default_factory=list[list[str]])
     released: bool = False  # is there another one, with the settings of the code that the paper's authors released?
     original: str = ""  # of such another one: the name of the first
 

@@ -12,6 +12,7 @@ from fadas.ledger import TAUS
 from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of
 from fadas.report.curves import draw
 from fadas.report.pages import Block, Curves, html, markdown, slug
+from fadas.report.readings import measured_by, nearest, reading
 from fadas.report.shown import known_cells, others, shown
 from fadas.report.tuned import tuned
 from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
@@ -134,7 +135,8 @@ def _overview(results: Path) -> Block:
 def _tally(artefact: Artefact, results: Path) -> str:
     counts = Counter(one.verdict for row in _measured(artefact, results).values() for one in row)
     if artefact.kind == "figure":
-        return f"{counts['']} of {counts.total()} lines run"
+        lines, verdict = f"{counts['']} of {counts.total()} lines run", reading(artefact, results).verdict
+        return lines if verdict == "is open" else f"{lines}; {verdict}"
     marks = [f"{mark} {counts[verdict]}" for verdict, mark in MARKS.items() if mark and counts[verdict]]
     return ", ".join([*marks, f"{counts['']} not in the paper"] if counts[""] else marks)
 
@@ -149,6 +151,9 @@ def _measured(artefact: Artefact, results: Path) -> dict[str, list[Measured]]:
 def _figures(readings: Readings, results: Path) -> Iterator[Block]:
     yield Block("text", f"The paper's reading: {readings[0].claim}")
     yield _comparison(readings, results)
+    verdicts = {kind: reading(one, results) for kind, one in zip(_kinds(readings), readings, strict=True)}
+    sentences = [f"**{kind.capitalize()}, this {verdict}**: {text}." for kind, (verdict, text) in verdicts.items()]
+    yield Block("text", f"{' '.join(sentences)} (Compared: {measured_by(readings[0])}.)")
     for artefact in readings:
         curves = _curves(artefact, 0, results)
         run = Counter(row.method for row in artefact.rows if curves[row.name])
@@ -182,6 +187,9 @@ def _times(readings: Readings, results: Path) -> Iterator[Block]:
 def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
     artefact = readings[0]
     yield _comparison(readings, results)
+    near = {heading: nearest(artefact, column, results) for column, heading in enumerate(artefact.columns)}
+    if sentences := [f"{heading}: {text}." for heading, text in near.items() if text]:
+        yield Block("text", " ".join(sentences))
     yield from tuned(zip(readings, _kinds(readings), strict=True), results)
     if artefact.seeds > 1:
         return  # the table of one seed shows the rest

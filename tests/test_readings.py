@@ -1,0 +1,120 @@
+"""What the paper reads from its figures is held against the curves: every way it can come out."""
+
+import json
+
+import pytest
+
+from fadas.report.artefacts import Cell, artefacts
+from fadas.report.readings import nearest, reading
+from fadas.report.reproduction import write
+
+TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
+ASYNC = artefacts()["fedasync"]
+
+
+def put(results, figure, name, accuracies, buffer=5, diverged=None):
+    """A line's result: its accuracy after each step, whose virtual time is the step's number."""
+    row = next(row for row in figure.rows if row.name == name)
+    for experiment in figure.columns.values():
+        path = Cell(experiment, row.method, 1, row.set).path(results)
+        curve = [[k, buffer * k, float(k), value] for k, value in enumerate(accuracies, 1)]
+        last = [point[3] for point in curve[-5:]]
+        fields = {"experiment": experiment, "method": row.method, "seed": 1, "changes": row.set, "curve": curve}
+        fields |= {"accuracy": None if diverged else sum(last) / len(last), "accuracy_std": None if diverged else 0.0}
+        fields |= {"time_to_target": None, "target": None, "delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}}
+        fields |= {"config": {}, "device": "", "versions": {}, "wall": 1.0, "commit": "", "diverged": diverged}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(fields))
+
+
+def test_a_figure_names_rows_that_it_has():
+    for one in artefacts().values():
+        names = [row.name for row in one.rows]
+        assert all(name in names and pair[0] != pair[1] for pair in (*one.ahead, *one.alike) for name in pair)
+        assert bool(one.ahead) == (one.kind == "figure")
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ({1: 0.5, 4: 0.6, 8: 0.7, 10: 0.6}, "holds"),
+        ({1: 0.7, 4: 0.6, 8: 0.5, 10: 0.55}, "does not hold"),
+        ({1: 0.5, 4: 0.6, 8: 0.7, 10: 0.55}, "holds in part"),  # 4 and 10 are not alike, nor the other way round
+        ({1: 0.5, 4: 0.55, 8: 0.7, 10: 0.6}, "holds in part"),
+        ({1: 0.7, 4: 0.6, 8: 0.7, 10: 0.6}, "holds in part"),  # 1 and 8 cannot be told apart
+        ({1: 0.7, 4: 0.7, 8: 0.7, 10: 0.7}, "is open"),
+        ({1: 0.5, 8: 0.7}, "holds so far"),
+        ({8: 0.7}, "is open"),
+        ({}, "is open"),
+    ],
+)
+def test_every_verdict(tmp_path, ends, verdict):
+    for tau_c, accuracy in ends.items():
+        put(tmp_path, TAU_C, f"tau_c = {tau_c}", [accuracy] * 6)
+    found = reading(TAU_C, tmp_path)
+    assert found.verdict == verdict
+    assert ("have not been run" in found.text) == (len(ends) < 4)
+
+
+def test_lines_are_level_within_the_larger_spread_of_their_last_five(tmp_path):
+    put(tmp_path, TAU_C, "tau_c = 8", [0.1] * 9 + [0.5, 0.6, 0.7, 0.6, 0.6])
+    put(tmp_path, TAU_C, "tau_c = 1", [0.9] * 9 + [0.55] * 5)
+    verdict, text = reading(TAU_C, tmp_path)
+    assert verdict == "is open"
+    assert text.startswith("tau_c = 8 is level with tau_c = 1 (60.0 ± 6.3 against 55.0 ± 0.0)")
+
+
+def test_lines_are_compared_where_both_have_been(tmp_path):
+    """M = 3 has more rounds than M = 5: what it gains in those does not count."""
+    put(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 10)
+    put(tmp_path, ROUNDS, "FADAS, M = 3", [0.5] * 10 + [0.9] * 10, buffer=3)
+    assert "FADAS, M = 5 is ahead of FADAS, M = 3 (60.0 ± 0.0 against 50.0 ± 0.0)" in reading(ROUNDS, tmp_path).text
+    trips = artefacts()["ablation-buffer-trips"]  # 50 trips of both: 16 rounds of M = 3
+    assert "FADAS, M = 5 is behind FADAS, M = 3 (60.0 ± 0.0 against 90.0 ± 0.0)" in reading(trips, tmp_path).text
+
+
+def test_a_line_that_diverged_is_behind(tmp_path):
+    put(tmp_path, TAU_C, "tau_c = 8", [0.5], diverged="not finite")
+    put(tmp_path, TAU_C, "tau_c = 1", [0.1] * 6)
+    put(tmp_path, TAU_C, "tau_c = 4", [], diverged="not finite")
+    verdict, text = reading(TAU_C, tmp_path)
+    assert verdict == "does not hold so far"
+    assert "tau_c = 8 is behind tau_c = 1 (diverged against 10.0 ± 0.0)" in text
+    assert "tau_c = 8 is level with tau_c = 4 (diverged against diverged)" in text
+
+
+@pytest.mark.parametrize(
+    ("three", "five", "text"),
+    [
+        ([0.7], [0.1] * 9 + [0.7], "FADAS, M = 3 is ahead of FADAS, M = 5 (1.0 against 10.0)"),
+        ([0.1] * 10 + [0.7], [0.1] * 9 + [0.8], "FADAS, M = 3 is level with FADAS, M = 5 (11.0 against 10.0)"),
+        ([0.1] * 11 + [0.7], [0.1] * 9 + [0.8], "FADAS, M = 3 is behind FADAS, M = 5 (12.0 against 10.0)"),
+        ([0.1] * 12, [0.1] * 9 + [0.7], "FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)"),
+        ([0.1] * 11, [0.1] * 9 + [0.7], "FADAS, M = 3 ended before it could be told whether it reaches 70% as soon"),
+        ([0.1], [0.69], "neither FADAS, M = 3 nor FADAS, M = 5 reaches 70%"),
+    ],
+)
+def test_times_to_the_target(tmp_path, three, five, text):
+    put(tmp_path, TIME, "FADAS, M = 3", three)
+    put(tmp_path, TIME, "FADAS, M = 5", five)
+    assert reading(TIME, tmp_path).text.startswith(text)
+
+
+def test_the_nearest_of_several_readings_of_one_row(tmp_path):
+    assert nearest(ASYNC, 0, tmp_path) == ""
+    put(tmp_path, ASYNC, "whole delta, M = 1", [0.2] * 6)
+    put(tmp_path, ASYNC, "hinge, alpha = 0.9", [0.55] * 6)
+    assert nearest(ASYNC, 0, tmp_path) == (
+        "nearest to the published 50.92 is hinge, alpha = 0.9 (55.0), within its spread (2 of 13 have been run)"
+    )
+    assert "hinge, alpha = 0.9 (55.0), outside its spread" in nearest(ASYNC, 1, tmp_path)
+    assert nearest(artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"
+
+
+def test_the_page_says_it(tmp_path):
+    put(tmp_path, TAU_C, "tau_c = 8", [0.7] * 6)
+    put(tmp_path, TAU_C, "tau_c = 1", [0.5] * 6)
+    write(tmp_path / "page.md", tmp_path)
+    text = (tmp_path / "page.md").read_text()
+    assert "**As printed, this holds so far**: tau_c = 8 is ahead of tau_c = 1 (70.0 ± 0.0 against 50.0 ± 0.0)" in text
+    assert "| 2 of 4 lines run; holds so far |" in text
