@@ -1,14 +1,18 @@
 """What the benchmarks claim beside speed: all rows are there, memory follows what is in flight, bits are equal."""
 
+import numpy as np
 import pytest
 import torch
 
 from fadas.algorithms import FADAS, Algorithm
-from fadas.benchmarks import bench_cpu, bench_gpu, bench_ray
+from fadas.benchmarks import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.benchmarks.cpu import alive
+from fadas.benchmarks.planning import plain_loop as plain_events
 from fadas.benchmarks.workloads import LOCAL, mlp, plain_loop
 from fadas.build import ConfigError
+from fadas.delays import Delays, Uniform
 from fadas.executors import EXECUTORS
+from fadas.ledger import Schedule
 from fadas.optim import AMSGrad
 from fadas.planner import plan
 from fadas.simulator import simulate
@@ -73,3 +77,18 @@ def test_the_ray_benchmark_compares_bits():
 def test_the_gpu_benchmark_says_what_it_needs():
     with pytest.raises(ConfigError, match="needs a CUDA device"):
         bench_gpu(0.01)
+
+
+def test_the_plain_event_loop_has_the_delays_of_the_planner():
+    schedule = Schedule(100, 10)
+    _, taus = plain_events(schedule, 1000, 20_000)
+    planned = plan(schedule, 1000, Delays(Uniform(1.0, 2.0)), updates=20_000).tau
+    assert np.mean(taus) == pytest.approx(planned.mean(), rel=0.01)
+    assert np.std(taus) == pytest.approx(planned.std(), rel=0.03)
+
+
+def test_planning_is_compared_with_the_plain_event_loop():
+    (rows,) = bench_plan(0.001).values()
+    assert [row["clients"] for row in rows] == [10_000, 100_000, 1_000_000]
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["plain_us_per_update"] / row["us_per_update"])
