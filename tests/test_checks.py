@@ -1,12 +1,13 @@
 """The server's checks: each reason, and that a refusal changes nothing but a counter and frees the slot."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms import FADAS, FedAvg, FedBuff
+from fadas.algorithms import FADAS, FedAdagrad, FedAdam, FedAvg, FedBuff, FedYogi
 from fadas.build import Diverged
 from fadas.checks import Checks
 from fadas.client import LocalSGD
@@ -112,6 +113,37 @@ def test_clipping_instead_of_refusing():
     server.receive(update(jobs[1], server, delta=delta / 100))
     assert torch.equal(server.buffer[1].delta, delta / 100)
     assert server.receive(update(jobs[2], server, delta=torch.full((5,), 3e38))).refused
+
+
+def test_what_is_too_long_to_be_squared_is_clipped_too():
+    server, jobs = make_server(Checks(norm=5.0, excess="clip"))
+    server.receive(update(jobs[0], server, delta=torch.tensor([3e20, 4e20, 0, 0, 0])))
+    torch.testing.assert_close(server.buffer[0].delta, torch.tensor([3.0, 4, 0, 0, 0]))
+
+
+@pytest.mark.parametrize("algorithm", [FADAS(), FedAdam(), FedYogi(), FedAdagrad()], ids=repr)
+def test_a_huge_update_does_not_stop_an_adaptive_optimizer_without_a_word(algorithm):
+    """Its square is not finite, so the step would be zero there ever after."""
+    server = Server(algorithm, Ledger(Schedule(1, 1), 3), Model(torch.zeros(5), torch.zeros(2)))
+    (job,) = server.start()
+    received = server.receive(update(job, server))
+    with pytest.raises(Diverged, match="step 2 gave an optimizer's memory that is not finite"):
+        server.receive(update(received.jobs[0], server, delta=torch.tensor([1e25, 1, 1, 1, 1])))
+
+
+@pytest.mark.parametrize("statistics", [1.0, 0.2])
+@pytest.mark.parametrize("mask", [float("-inf"), torch.finfo().min])
+def test_a_mask_among_the_buffers_is_no_reason_to_refuse(mask, statistics):
+    buffers = torch.tensor([mask, mask, mask, 1.0])
+    algorithm = replace(FADAS(), statistics=statistics)
+    server = Server(algorithm, Ledger(Schedule(2, 2), 3), Model(torch.zeros(5), buffers))
+    for job in server.start():
+        assert not server.receive(update(job, server, buffers=buffers + torch.tensor([0, 0, 0, 1.0]))).refused
+    assert server.model.buffers.tolist()[:3] == buffers.tolist()[:3]
+    assert server.model.buffers[3] == pytest.approx(1 + statistics)
+    for wrong in (float("inf"), float("nan")):
+        (job, *_) = server.ledger.running.values()
+        assert server.receive(update(job, server, buffers=buffers.new_tensor([mask, wrong, mask, 1.0]))).refused
 
 
 @pytest.mark.parametrize("bad", [{"norm": 0}, {"norm": -1.0}, {"norm": float("nan")}, {"excess": "hide"}])

@@ -274,9 +274,13 @@ def short(**run):
     }
 
 
-def test_halving_runs_on_the_best_quarter_and_what_it_left_behind_can_go_on(tmp_path):
+def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tmp_path):
     todo = points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
-    results = list(search(todo, 1, HALVING))
+    results, most = [], 0
+    for result in search(todo, 1, HALVING):
+        results.append(result)
+        most = max(most, len(list(tmp_path.rglob("*.ckpt"))))
+    assert most <= 1 + 2 * 2 + 2 * 1, "one of each that may go on, and of the one that was run last"
     assert len(results) == count(todo, HALVING) == 2 * (6 + 2 + 1) + 2 * 3
     ranked = rank(list({point.folder: (point, summary) for point, summary in results}.values()))
     assert [row.share for row in ranked] == [1, 1 / 2, 1 / 8, 1 / 8, 1 / 8, 1 / 8, 1]

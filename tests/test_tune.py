@@ -84,13 +84,13 @@ def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small, places)
     assert (again.tried, again.winner) == (whole.tried, whole.winner)
 
 
-def test_runs_that_cannot_win_any_more_are_deleted(small, places):
+def test_no_checkpoint_is_kept_of_runs_that_cannot_win_any_more(small, places):
     most = 0
 
     def count(name, total):
         def tell(done, note, total):
             nonlocal most
-            most = max(most, len(list((small / "runs").glob("**/metrics.jsonl"))))
+            most = max(most, len(list((small / "runs").glob("**/*.ckpt"))))
 
         return tell
 

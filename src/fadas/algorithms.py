@@ -54,7 +54,8 @@ class Algorithm:
             given = [u.buffers for u in updates]
             # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
             now = mean(given).clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
-            buffers = now if self.statistics == 1 else torch.lerp(buffers, now, self.statistics)
+            moved = now if self.statistics == 1 else torch.lerp(buffers, now, self.statistics)
+            buffers = moved.where(now != buffers, buffers)  # a mask's infinities stay
         return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
 
 

@@ -21,7 +21,7 @@ from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.stacked import Stacked
 from fadas.stacked_losses import together
-from fadas.task import Subsets, Task
+from fadas.task import Task
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes
@@ -44,11 +44,11 @@ class BatchTrainer:
         self._pads = False
         with suppress(Exception), torch.random.fork_rng(devices=[]):  # the user's code, on data of whatever shape
             self._pads = self._may_pad()
-        self.stacked = self._stack() if self._pads and self._alike and not has_hooks(flat.module) else None
+        self.stacked = self._stack() if self._pads and task.alike and not has_hooks(flat.module) else None
 
     def rehearse(self) -> None:
         """Refuse now, not within a run, a module that cannot be trained in a batch, or learns something else there."""
-        if not self._alike:
+        if not self.task.alike:
             raise ValueError(f"clients whose examples differ in shape share no batch; {_INSTEAD}")
         if has_hooks(self.flat.module, backward=True):
             raise ValueError(f"hooks on gradients are not called for a batch of jobs; {_INSTEAD}")
@@ -92,15 +92,6 @@ class BatchTrainer:
             )
             for (job, start), own, rest, loss, steps in rows
         ]
-
-    @cached_property
-    def _alike(self) -> bool:
-        """Do all clients have examples of the same shape?"""
-        clients = self.task.clients
-        kinds = lambda data: [(column.shape[1:], column.dtype) for column in data]  # noqa: E731
-        return isinstance(clients, Subsets) or all(
-            kinds(clients[client]) == kinds(clients[0]) for client in range(len(clients))
-        )
 
     @torch.no_grad()
     def _may_pad(self) -> bool:

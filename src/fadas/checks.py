@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from fadas.model import Model, Update
@@ -32,19 +33,24 @@ class Checks:
                 return update, "wrong shape"
             if given.dtype != expected.dtype:
                 return update, "wrong dtype"
-            if not finite(given):
-                return update, "not finite"
+        if not finite(update.delta) or not finite(update.buffers, model.buffers):
+            return update, "not finite"
         if not update.examples > 0:
             return update, "no examples"
         if self.norm is not None:
-            length = float(update.delta.square().sum().sqrt())
-            if not math.isfinite(length) or (length > self.norm and self.excess == "refuse"):
+            length = float(torch.linalg.vector_norm(update.delta, dtype=torch.float64))  # squares could overflow
+            if length > self.norm and self.excess == "refuse":
                 return update, "norm above bound"
             if length > self.norm:
                 return replace(update, delta=update.delta * (self.norm / length)), None
         return update, None
 
 
-def finite(tensor: Tensor) -> bool:
-    """One pass: a sum keeps whatever is not finite. Finite numbers whose sum overflows are no sane update either."""
-    return math.isfinite(float(tensor.sum())) if tensor.numel() else True
+def finite(tensor: Tensor, like: Tensor | None = None) -> bool:
+    """One pass: a sum keeps whatever is not finite. Finite numbers whose sum overflows are no sane update either.
+
+    Where there is something that `like` has too, such as a mask's infinities, that is left out of account.
+    """
+    if not tensor.numel() or math.isfinite(float(tensor.sum())):
+        return True
+    return like is not None and math.isfinite(float(tensor.where(tensor != like, 0.0).sum()))

@@ -7,8 +7,8 @@ other jobs it is computed.
 import math
 import pickle
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -118,22 +118,16 @@ def _other_states() -> tuple[object, ...]:
 
 
 def _check_module(flat: FlatModule, task: Task) -> None:
-    """A job seeds torch's generator, and no other."""
-    if torch.device(flat.device).type != "cpu":
-        return  # where steps are captured, `draws` has seen to the module
-    before, states = flat.read(), _other_states()
-    with suppress(Exception):  # what does not work shows when it is trained
-        _try(flat, task, loss=True)
-    flat.load(before)
-    _compare(states)
+    try:
+        draws(flat, task)
+    except _Unseeded:
+        raise
+    except Exception:  # what does not work shows when it is trained
+        pass
 
 
-def _compare(states: tuple[object, ...]) -> None:
-    if states != _other_states():
-        raise ValueError(
-            "the task's module or loss draws from the global generator of Python or numpy, so a run would not depend "
-            "on its seed alone; draw from torch's"
-        )
+class _Unseeded(ValueError):
+    """Random numbers that no job's seed decides."""
 
 
 @contextmanager
@@ -146,21 +140,6 @@ def _in_training(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-def _try(flat: FlatModule, task: Task, loss: bool = False) -> bool:
-    """A forward pass on a few examples, as in training. Did it draw from torch's generator?"""
-    device = torch.device(flat.device)
-    devices = [device] if device.type == "cuda" else []
-    read = partial(torch.cuda.get_rng_state, device) if devices else torch.get_rng_state
-    *inputs, targets = (tensor[:4].to(device) for tensor in task.clients[0])
-    with torch.random.fork_rng(devices), torch.no_grad(), _in_training(flat.module):
-        inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
-        state = read()
-        outputs = flat.module(*inputs)
-        if loss:
-            task.loss(outputs, torch.cat([targets, targets]))
-        return not torch.equal(state, read())
 
 
 def _check_transform(task: Task) -> None:
@@ -182,13 +161,31 @@ def _check_transform(task: Task) -> None:
         )
 
 
-def draws(flat: FlatModule, task: Task) -> bool:
-    """Does the module draw random numbers when it trains, as dropout does?"""
-    before, states = flat.read(), _other_states()
-    moved = _try(flat, task)
-    flat.load(before)
-    _compare(states)
-    return moved
+def draws(flat: FlatModule, task: Task) -> set[str]:
+    """On what kinds of device module and loss draw random numbers when they train, as dropout does.
+
+    A job seeds torch's generators, and no other: an error where they draw from Python's or numpy's.
+    """
+    device = torch.device(flat.device)
+    generators: dict[str, Callable[[], Tensor]] = {"cpu": torch.get_rng_state}
+    if device.type == "cuda":
+        generators["cuda"] = partial(torch.cuda.get_rng_state, device)
+    before, others = flat.read(), _other_states()
+    *inputs, targets = (tensor[:4].to(device) for tensor in task.clients[0])
+    try:
+        forked = torch.random.fork_rng([device] if "cuda" in generators else [])
+        with forked, torch.no_grad(), _in_training(flat.module):
+            inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
+            states = {kind: read() for kind, read in generators.items()}
+            task.loss(flat.module(*inputs), torch.cat([targets, targets]))
+            return {kind for kind, read in generators.items() if not torch.equal(states[kind], read())}
+    finally:
+        flat.load(before)
+        if others != _other_states():
+            raise _Unseeded(
+                "the task's module or loss draws from the global generator of Python or numpy, so a run would not "
+                "depend on its seed alone; draw from torch's"
+            )
 
 
 def train(

@@ -177,6 +177,8 @@ def execute(
                     step = save()
                     behind.wait()
                     if paused and not simulation.stopped:
+                        for older in checkpoint.found(folder)[1:]:  # many may wait: one of each will do
+                            older.unlink(missing_ok=True)
                         return summarise(lines, config.run.target)
                     raise Interrupted(f"interrupted after step {step}, kept in {folder}")
                 if lines[-1]["metrics"] is None:  # it became the last step after its record

@@ -78,7 +78,7 @@ class FlatModule:
         self.grads = torch.zeros_like(self.params)
         for name, grad in self.named_params(self.grads).items():
             trained[name].grad = grad
-        self._tied = [(*_owner(module, name), buffer) for name, buffer in floats.items()]
+        self._tied = [(*_owner(module, name), buffer) for name, buffer in module.named_buffers()]
         self.counters = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
 
     def _flatten(
@@ -97,7 +97,7 @@ class FlatModule:
         return flat, shapes
 
     def read(self) -> Model:
-        self._tie()
+        self.tie()
         return Model(self.params.clone(), self.buffers.clone())
 
     def named_params(self, flat: Tensor) -> dict[str, Tensor]:
@@ -107,19 +107,27 @@ class FlatModule:
     def named_buffers(self, flat: Tensor) -> dict[str, Tensor]:
         return _split(flat, self.buffer_shapes, self._channels_last)
 
-    def _tie(self) -> None:
-        """A forward pass may have put a new tensor in a buffer's place: take its values and put the view back."""
-        for buffers, name, view in self._tied:
-            if buffers[name] is not view:
-                view.copy_(buffers[name])
-                buffers[name] = view
+    @torch.no_grad()
+    def tie(self) -> None:
+        """A forward pass may have put a new tensor in a buffer's place: take its values and put the first one back."""
+        for buffers, name, first in self._tied:
+            if buffers[name] is not first:
+                first.copy_(buffers[name])
+                buffers[name] = first
 
     def load(self, model: Model) -> None:
-        self._tie()
+        self.tie()
         self.params.copy_(model.params)
         self.buffers.copy_(model.buffers)
         for name, initial in self.counters.items():
             self.module.get_buffer(name).copy_(initial)
+
+    def take(self, other: "FlatModule") -> None:
+        """All that another one of the same module holds: its counters too."""
+        self.params.copy_(other.params)
+        self.buffers.copy_(other.buffers)
+        for name in self.counters:
+            self.module.get_buffer(name).copy_(other.module.get_buffer(name))
 
     def state_dict(self, model: Model) -> dict[str, Tensor]:
         """The model as the module's own `load_state_dict` takes it."""

@@ -10,7 +10,6 @@ import os
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,15 +102,6 @@ def _empty(folder: Path) -> None:
     for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
         if is_ours(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def remove(folder: Path) -> None:
-    """Remove a run, and its folder too unless something else lies there."""
-    if folder.is_dir():
-        _empty(folder)
-        (folder / lock.NAME).unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()
 
 
 class Writer:

@@ -57,7 +57,7 @@ class Server:
         """Lines 3 to 17: take a client's update; or refuse it, which changes nothing but a counter and frees its slot.
 
         A returned job trains from `server.base[job.id]`: x_t when its slot was refilled before the step (or as if
-        it had been), else x_{t+1}. A step to a model that is not finite raises `Diverged`.
+        it had been), else x_{t+1}. A step to what is not finite raises `Diverged`.
         """
         if self.ledger.running.get(update.job.id) != update.job:
             return self._refuse(self._ended.get(update.job.id, "unknown job"), [])
@@ -72,10 +72,11 @@ class Server:
         self.buffer.append(update)
         self._end(update.job, "already reported")
         if step:  # line 8: m = M
-            self.state = self.algorithm.apply(self.state, step, self.buffer, self.ledger.clients)  # lines 9 to 16
+            before = self.state
+            self.state = self.algorithm.apply(before, step, self.buffer, self.ledger.clients)  # lines 9 to 16
             self.buffer = []  # line 17
-            if not (finite(self.model.params) and finite(self.model.buffers)):
-                raise Diverged(f"step {step.index + 1} gave a model that is not finite")
+            if problem := _problem(before, self.state):
+                raise Diverged(f"step {step.index + 1} gave {problem} that is not finite")
             if self.spending:
                 self.spending.add(job.client for job in step.jobs)
         return Received(self._assign(jobs, x), step)
@@ -119,3 +120,12 @@ class Server:
             if late:
                 self.against[job.id] = self.model
         return jobs
+
+
+def _problem(before: ServerState, now: ServerState) -> str | None:
+    """What is not finite any more. An optimizer that remembers a huge update's square would stand still for ever."""
+    if not (finite(now.model.params) and finite(now.model.buffers, before.model.buffers)):
+        return "a model"
+    news = [slot for name, slot in now.slots.items() if before.slots.get(name) is not slot]
+    sound = all(finite(slot) for slot in news if slot.shape == now.model.params.shape)  # others may mean something
+    return None if sound else "an optimizer's memory"

@@ -17,6 +17,7 @@ from typing import Any
 from fadas import runs
 from fadas.build import ConfigError
 from fadas.config import resolve
+from fadas.names import checkpoints
 from fadas.parallel import each
 from fadas.summary import summarise
 from fadas.tables import Table, flatten, put
@@ -196,13 +197,12 @@ def search(
     jobs: int,
     rungs: Sequence[float],
     known: Mapping[tuple[str, float], dict[str, Any]] = {},
-    tidy: bool = False,
 ) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Run the points in rungs: of each algorithm only the best quarter goes on to the next one.
 
     For each that diverges there, the next best of the rung before goes on. A point comes once for every rung that it
     gets to; the last time counts. Those first whose outcome is `known`, by name and share (of one algorithm and seed),
-    and that are not run. With `tidy`, runs that have fallen behind are deleted. What cannot work is an error before
+    and that are not run. Of runs that have fallen behind no checkpoint is kept. What cannot work is an error before
     anything is run: folders that cannot be written to or read, late evaluations.
     """
     runs.finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
@@ -230,8 +230,7 @@ def search(
             for result in run_all([point for point in rung if (point.name, share) not in known], jobs):
                 results.append(result)
                 yield result
-                if tidy:
-                    _remove_behind(results, wanted)
+                _give_up_behind(results, wanted)
         ranked = rank(results)
         if share < 1 and any(row.score is None and not row.diverged for row in ranked):
             raise ConfigError("the task measures no accuracy, by which the best points could be told")
@@ -239,14 +238,15 @@ def search(
         wanted = {label: survivors(number) for label, number in wanted.items()}
 
 
-def _remove_behind(results: Sequence[tuple[Point, Mapping[str, Any]]], wanted: Mapping[str, int]) -> None:
+def _give_up_behind(results: Sequence[tuple[Point, Mapping[str, Any]]], wanted: Mapping[str, int]) -> None:
     """Checkpoints are large, and grids too. Who is needed after all, because others diverge, begins anew."""
     ranked = rank(results)
     for label, number in wanted.items():
         behind = [row.name for row in ranked if row.label == label][survivors(number) :]
         for point, _ in results:
             if point.label == label and point.name in behind:
-                runs.remove(point.folder)
+                for path in checkpoints(point.folder):
+                    path.unlink(missing_ok=True)
 
 
 def _check_evaluations(todo: Sequence[Point], share: float) -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,13 @@ class Task:
                 raise ValueError(f"client {client} has no examples")
         if self.test is not None and not _length(self.test, "test"):
             raise ValueError("the test data have no examples")
+
+    @cached_property
+    def alike(self) -> bool:
+        """Do all clients have examples of the same shape?"""
+        if isinstance(self.clients, Subsets):
+            return True
+        return len({tuple((column.shape[1:], column.dtype) for column in data) for data in self.clients}) < 2
 
     def targets(self, client: int) -> Tensor:
         """A client's targets, without gathering its inputs."""

@@ -91,7 +91,7 @@ def _search(
     total = sweep.count(points, sweep.HALVING)
     tell = watch(f"{cell.experiment} {cell.name}", total)
     results: dict[str, tuple[sweep.Point, dict[str, Any]]] = {}
-    for number, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, known, tidy=True), 1):
+    for number, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, known), 1):
         results[point.name] = point, summary
         score = summary.get("accuracy")
         if (point.name, point.share) not in known:

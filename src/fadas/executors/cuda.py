@@ -50,8 +50,13 @@ class Cuda(Executor):
             raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
         if not 1 <= streams <= _MOST:
             raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
+        if not task.alike:
+            raise RuntimeError("clients have examples of different shapes")
+        drawn = draws(FlatModule(task.module(seed), device), task)
+        if "cpu" in drawn:
+            raise RuntimeError("the module or the loss draws random numbers on the host, which a graph would repeat")
         # Captured dropout takes its seed from the device's one generator: with one stream, each job can set it first.
-        self.random = draws(FlatModule(task.module(seed), device), task)
+        self.random = "cuda" in drawn
         streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
         self._autocast = use(precision, device)
@@ -154,11 +159,12 @@ class Bench:
         loss.backward()
         self._optimizer.step()
         self.loss += loss.detach()
+        self.flat.tie()  # within the graph: it reads and writes the same buffers every time
 
     def _capture(self, size: int, stream: torch.cuda.Stream, pool: Any) -> Captured:
         task = self.executor.task
         *inputs, targets = (tensor[:1].to(self.executor.device) for tensor in task.clients[0])
-        example = [*task.prepare(inputs), targets]
+        example = [*task.prepare(inputs, torch.Generator().manual_seed(0)), targets]  # as they are when they train
         batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
         batch = [_as_captured(column) for column in batch]
         self.flat.module.train()
@@ -235,11 +241,10 @@ class Lane:
         own, other = self.bench, self.executor.borrow()
         try:
             self.stream.wait_event(other.free)
-            other.flat.load(Model(own.flat.params, own.flat.buffers))
+            other.flat.take(own.flat)
             other.loss.copy_(own.loss)
             other.step(batch)
-            own.flat.params.copy_(other.flat.params)
-            own.flat.buffers.copy_(other.flat.buffers)
+            own.flat.take(other.flat)
             own.loss.copy_(other.loss)
             other.free = _record(self.stream)
         finally:

@@ -66,10 +66,10 @@ class Trainer:
             executor = self._ready(task)
             executor.submit(Job(*job), _model(model, executor.device), 0)
             update = executor.collect(Job(*job))
+            return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
         except (Exception, SystemExit) as error:  # as text: not every exception can travel
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise RuntimeError(f"{reason}\n{traceback.format_exc()}") from None
-        return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
 
     def evaluate(self, task: list[Any], model: Any) -> dict[str, float]:
         executor = self._ready(task)

@@ -1,0 +1,200 @@
+"""The CUDA executor's own logic where there is no GPU; tests/test_cuda.py has the real thing.
+
+A graph is played by the list of operations that a capture saw, replayed on the very same tensors: what a captured step
+reads and writes, which batches go where, what is accepted and what falls back. Streams and events do nothing here, so
+nothing is learnt about races.
+"""
+
+import random
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import fadas.executors
+from conftest import make_task
+from fadas.algorithms import FADAS
+from fadas.client import LocalSGD
+from fadas.delays import Delays, Large
+from fadas.executors import Inline, cuda
+from fadas.planner import plan
+from fadas.simulator import simulate
+from fadas.task import Task, cross_entropy
+
+LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
+
+
+class Graph:
+    def __init__(self):
+        self.operations = []
+
+    def replay(self):
+        with torch.no_grad():
+            for function, args, options, results in self.operations:
+                for old, new in zip(tensors(results), tensors(function(*args, **options)), strict=True):
+                    if old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
+
+
+class Capture(TorchDispatchMode):
+    def __init__(self, graph, **options):
+        super().__init__()
+        self.graph = graph
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("a value was looked at while a step was captured")
+        results = function(*args, **(kwargs or {}))
+        self.graph.operations.append((function, args, kwargs or {}, results))
+        return results
+
+
+def tensors(values):
+    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+class Quiet:
+    """A stream or an event."""
+
+    def __init__(self, *args, **options):
+        pass
+
+    def query(self):
+        return True
+
+    def __getattr__(self, name):
+        return lambda *args: None
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """The CUDA executor, on a CPU."""
+    torch_there = ModuleType("torch")
+    torch_there.__getattr__ = lambda name: getattr(torch, name)
+    torch_there.device = lambda name: SimpleNamespace(type="cuda")
+    torch_there.cuda = SimpleNamespace(
+        Stream=Quiet,
+        Event=Quiet,
+        CUDAGraph=Graph,
+        graph=Capture,
+        graph_pool_handle=lambda: None,
+        stream=lambda stream: nullcontext(),
+        current_stream=lambda device: Quiet(),
+        set_stream=lambda stream: None,
+        synchronize=lambda device: None,
+    )
+    monkeypatch.setattr(cuda, "torch", torch_there)
+    monkeypatch.setattr(cuda, "use", lambda precision, device: False)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    return lambda task, local=LOCAL, seed=3: cuda.Cuda(task, local, seed, "cpu", "fp32")
+
+
+def final(executor, task, local=LOCAL):
+    p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
+    simulation = simulate(p, task, FADAS(), local, executor=executor)
+    list(simulation)
+    return simulation.server.model
+
+
+def same(make, task, local=LOCAL):
+    one, other = final(make(task, local), task, local), final(Inline(task, local, 3), task, local)
+    assert torch.equal(one.params, other.params)
+    assert torch.equal(one.buffers, other.buffers)
+    return one
+
+
+@pytest.mark.parametrize("batchnorm", [False, True])
+@pytest.mark.parametrize(
+    "local", [LOCAL, LocalSGD(lr=0.1, batch_size=7, steps=5), LocalSGD(lr=0.1, batch_size=40)], ids=str
+)
+def test_captured_steps_are_the_plain_ones(make, batchnorm, local):
+    """Full batches, short ones on borrowed benches, and batches that no client can fill."""
+    same(make, make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 9)), local)
+
+
+class Averaging(nn.Module):
+    """Puts new tensors in the places of its buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        if self.training:
+            self.steps = self.steps + 1
+            self.mean = self.mean + (x.mean(0) - self.mean) / self.steps
+        return self.layer(x - self.mean)
+
+
+def test_buffers_that_a_module_assigns_are_trained(make):
+    task = make_task(sizes=(4, 17, 30, 9))
+    task.model = Averaging
+    assert same(make, task).buffers.abs().sum() > 0
+
+
+def test_a_transform_that_crops_in_training_alone(make):
+    def transform(inputs, generator):
+        if generator is None:
+            return inputs
+        first = int(torch.randint(0, 3, (), generator=generator))
+        return [column[:, first : first + 6] for column in inputs]
+
+    plain = make_task(sizes=(4, 17, 30, 9))
+    wide = [(torch.cat([x, x[:, :2]], 1), y) for x, y in plain.clients]
+    model = nn.Sequential(nn.Unflatten(1, (1, -1)), nn.AdaptiveAvgPool1d(6), nn.Flatten(), nn.Linear(6, 3))
+    same(make, Task(model, wide, test=plain.test, transform=transform))
+
+
+def test_clients_whose_examples_differ_in_shape_are_refused_before_a_run(make):
+    """A graph has one shape; and one that fits by broadcasting would learn something else."""
+    torch.manual_seed(0)
+    clients = [(torch.randn(9, 5 if client else 1, 4), torch.arange(9) % 3) for client in range(8)]
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(x.mean(1))
+
+    with pytest.raises(RuntimeError, match="different shapes"):
+        make(Task(Mean, clients))
+
+
+def test_random_numbers_of_the_host_are_no_part_of_a_graph(make):
+    task = make_task()
+    task.loss = lambda outputs, targets: cross_entropy(outputs, targets) * torch.rand([])
+    with pytest.raises(RuntimeError, match="draws random numbers on the host"):
+        make(task)
+    task.loss = lambda outputs, targets: cross_entropy(outputs, targets) * random.random()
+    with pytest.raises(ValueError, match="global generator of Python or numpy"):
+        make(task)
+
+
+def test_what_looks_at_a_value_is_not_captured(make, monkeypatch):
+    """`auto` then trains step by step, with a warning."""
+    task = make_task()
+    task.loss = lambda outputs, targets: (
+        cross_entropy(outputs, targets) if float(outputs.detach().sum()) < 1e9 else outputs
+    )
+    with pytest.raises(RuntimeError, match="looked at"):
+        make(task)
+    monkeypatch.setattr(fadas.executors, "torch", cuda.torch)
+    monkeypatch.setattr(fadas.executors, "Inline", lambda *args: args)
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        assert fadas.executors.auto(task, LOCAL, 3, "cpu")[3:] == ("cpu", "bf16")
+
+
+def test_an_error_in_a_lane_ends_the_run(make, monkeypatch):
+    task = make_task()
+    executor = make(task)
+    monkeypatch.setattr(cuda.Lane, "run", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        final(executor, task)
