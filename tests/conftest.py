@@ -51,6 +51,15 @@ def make_task(
     return Task(model, [data(sizes[c % len(sizes)]) for c in range(clients)], test=data(50))
 
 
+def plain_task(clients: int) -> Task:
+    """As users write their first one."""
+    return make_task(clients)
+
+
+def clientless() -> Task:
+    return make_task()
+
+
 def make_wide_task() -> Task:
     """Large enough that torch rounds differently with two threads than with one."""
     generator = torch.Generator().manual_seed(0)

@@ -168,3 +168,32 @@ def test_local_training_leaves_the_global_generator_alone(task):
 def test_bad_parameters(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         LocalSGD(**bad)
+
+
+class Annealed(nn.Module):
+    """Remembers how often it was called, where no job can put it back."""
+
+    def __init__(self, buffer):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        if buffer:
+            self.register_buffer("calls", torch.zeros(()))
+        else:
+            self.calls = 0
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return self.layer(x) * (1 + 1 / self.calls)
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_a_module_that_remembers_something_by_itself_is_refused(buffer):
+    """Its updates would depend on which jobs, and evaluations, came before."""
+    task, local = make_task(), LocalSGD(lr=0.1, batch_size=5)
+    task.model = lambda: Annealed(buffer)
+    flat = FlatModule(task.module())
+    if buffer:
+        check(flat, task, local)
+    else:
+        with pytest.raises(ValueError, match="called again: what it keeps in a Python attribute"):
+            check(flat, task, local)

@@ -241,6 +241,8 @@ MISTAKES = [
     ("", ["executor.wings=3"], "unknown key 'executor.wings'"),
     ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ("preset = 'no.such:thing'\n", [], "cannot import algorithm 'no.such:thing'"),
+    ("preset = 'no.such:thing'\n", [], "looked for in the current folder"),
+    ("", ["task={name='conftest:clientless', clients=3}"], "must take `clients`, their number"),
     ("preset = 'math:sqrt'\n", [], "algorithms.fadas"),
     ("combine = 'medial'\n", [], "unknown combine rule 'medial'"),
     ("combine = 3\n", [], "must be a name or a table"),

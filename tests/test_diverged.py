@@ -17,7 +17,7 @@ def out(tmp_path_factory):
     command = ["run", DEMO, "--only", "fedbuff,fedavg", *SMALL, *WILD, "--out", folder]
     done = fadas(*command, code=3)
     *lines, last = done.stderr.splitlines()
-    assert last.startswith("fadas: 1 of 2 runs diverged: fedbuff-7; try smaller rates")
+    assert last.startswith("fadas: 1 of 2 runs diverged: fedbuff-7; summary.json says why; smaller rates may help")
     assert lines[0].startswith("fedbuff-7: diverged after step ")
     assert lines[1].startswith("fedavg-7: 12 steps")
     assert ["diverged", "diverged"] in [line.split()[1:3] for line in done.stdout.splitlines()]

@@ -58,6 +58,7 @@ def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
     assert "already there" in fadas(*command, *bf16).stderr
     for more in ([], ["--resume"]):
         refused = fadas(*command, *more, code=2).stderr
-        assert refused.endswith("holds a run with other settings (bf16, not fp32); use --out DIR, or --overwrite\n")
+        which = "executor.precision was 'bf16' and is 'fp32'"
+        assert refused.endswith(f"holds a run with other settings ({which}); use --out DIR, or --overwrite\n")
     fadas(*command, "--overwrite")
     assert "already there" in fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr

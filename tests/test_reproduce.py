@@ -97,7 +97,7 @@ def test_a_finished_cell_is_only_read(small, monkeypatch):
     experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
     message = str(reproduce(small, "large-cifar10", "--only", "fedbuff").exception)
     way = "give the options it was begun with, --device for one, or delete it to run the cell anew"
-    assert message.endswith(f"fedbuff-1 holds a run with other settings; {way}")
+    assert message.endswith(f"fedbuff-1 holds a run with other settings (run.updates was 100 and is 200); {way}")
 
 
 def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small):
@@ -369,7 +369,7 @@ def test_a_cell_in_one_precision_is_not_continued_in_another(small):
     )
     shutil.rmtree(small / "results")
     message = str(reproduce(small, *words).exception)
-    assert "holds a run with other settings (bf16, not fp32); give the options it was begun with" in message
+    assert "(executor.precision was 'bf16' and is 'fp32'); give the options it was begun with" in message
 
 
 def test_rounds_are_those_of_the_cell(small):

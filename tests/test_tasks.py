@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from fadas.task import Task
+from fadas.task import Task, accuracy
 from fadas.tasks import TASKS
 from fadas.tasks.partition import by_shards, dirichlet, dirichlet_capped, iid, natural
 
@@ -177,3 +177,18 @@ def test_a_given_module_is_copied():
 def test_bad_client_data(data, message):
     with pytest.raises(ValueError, match=message):
         Task(nn.Linear(2, 2), [(torch.zeros(1, 2), torch.zeros(1)), data])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets"), [((8, 1), (8,)), ((8, 1), (8, 1)), ((8, 2), (8, 1)), ((8,), (8,)), ((8, 3, 5), (8,))]
+)
+def test_an_accuracy_of_what_has_none_is_an_error(outputs, targets):
+    """One logit, or labels in a column: torch would compare something, and call it a number."""
+    with pytest.raises(ValueError, match="an output per class and a label per example"):
+        accuracy(torch.randn(outputs), torch.zeros(targets, dtype=torch.int64))
+
+
+def test_the_accuracy_of_every_pixel():
+    outputs = torch.zeros(2, 3, 4, 4)
+    outputs[:, 1] = 1.0
+    assert accuracy(outputs, torch.ones(2, 4, 4, dtype=torch.int64)) == 1.0

@@ -75,7 +75,8 @@ def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the user's code, which may fail in any way
-        raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}") from error
+        where = " (looked for in the current folder and where Python does)" if isinstance(error, ImportError) else ""
+        raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}{where}") from error
     if not callable(found):
         raise ConfigError(f"{kind} {name!r} is a {type(found).__name__}, not something that makes one")
     return found

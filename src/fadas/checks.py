@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from fadas.model import Model, Update
@@ -38,7 +37,7 @@ class Checks:
         if not update.examples > 0:
             return update, "no examples"
         if self.norm is not None:
-            length = float(torch.linalg.vector_norm(update.delta, dtype=torch.float64))  # squares could overflow
+            length = math.sqrt(float(update.delta.double().square().sum()))  # float32 would overflow
             if length > self.norm and self.excess == "refuse":
                 return update, "norm above bound"
             if length > self.norm:

@@ -118,12 +118,21 @@ def _other_states() -> tuple[object, ...]:
 
 
 def _check_module(flat: FlatModule, task: Task) -> None:
+    losses: list[Tensor] = []
     try:
         draws(flat, task)
+        for _ in range(2 if flat.device == "cpu" else 0):  # elsewhere the same sum may be rounded in two ways
+            with torch.random.fork_rng(devices=[]):
+                losses.append(_rehearsed(flat, task))
     except _Unseeded:
         raise
     except Exception:  # what does not work shows when it is trained
-        pass
+        return
+    if losses and not torch.allclose(losses[0], losses[1], 1e-4, 1e-7, equal_nan=True):
+        raise ValueError(
+            "the task's module gives something else when it is called again: what it keeps in a Python attribute would "
+            "depend on which jobs were done before; make that a buffer, which each job starts with"
+        )
 
 
 class _Unseeded(ValueError):
@@ -166,26 +175,36 @@ def draws(flat: FlatModule, task: Task) -> set[str]:
 
     A job seeds torch's generators, and no other: an error where they draw from Python's or numpy's.
     """
-    device = torch.device(flat.device)
+    device, moved = torch.device(flat.device), set[str]()
     generators: dict[str, Callable[[], Tensor]] = {"cpu": torch.get_rng_state}
     if device.type == "cuda":
         generators["cuda"] = partial(torch.cuda.get_rng_state, device)
-    before, others = flat.read(), _other_states()
-    *inputs, targets = (tensor[:4].to(device) for tensor in task.clients[0])
+    others = _other_states()
     try:
-        forked = torch.random.fork_rng([device] if "cuda" in generators else [])
-        with forked, torch.no_grad(), _in_training(flat.module):
-            inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
+        with torch.random.fork_rng([device] if "cuda" in generators else []):
             states = {kind: read() for kind, read in generators.items()}
-            task.loss(flat.module(*inputs), torch.cat([targets, targets]))
-            return {kind for kind, read in generators.items() if not torch.equal(states[kind], read())}
+            _rehearsed(flat, task)
+            moved = {kind for kind, read in generators.items() if not torch.equal(states[kind], read())}
     finally:
-        flat.load(before)
         if others != _other_states():
             raise _Unseeded(
                 "the task's module or loss draws from the global generator of Python or numpy, so a run would not "
                 "depend on its seed alone; draw from torch's"
             )
+    return moved
+
+
+@torch.no_grad()
+def _rehearsed(flat: FlatModule, task: Task) -> Tensor:
+    """The loss on a few examples, as in training; then all is as it was, but for the state of random generators."""
+    before = flat.read()
+    *inputs, targets = (tensor[:4].to(flat.device) for tensor in task.clients[0])
+    inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
+    try:
+        with _in_training(flat.module):
+            return task.loss(flat.module(*inputs), torch.cat([targets, targets]))
+    finally:
+        flat.load(before)
 
 
 def train(

@@ -129,7 +129,12 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     }
     delays = replace(delays, faults=tuple(faults.values()))
     checks = build(Checks, sections["checks"], "checks")
-    make_task, task_table = _spec(TASKS, sections["task"], "task", {"seed": seed})
+    try:
+        make_task, task_table = _spec(TASKS, sections["task"], "task", {"seed": seed})
+    except ConfigError as error:
+        if "unknown key 'task.clients'" not in str(error):
+            raise
+        raise ConfigError(f"the task {sections['task']['name']!r} must take `clients`, their number") from None
     clients = task_table.get("clients")
     if not isinstance(clients, int):
         raise ConfigError("task.clients (the number of clients) is missing")

@@ -16,10 +16,11 @@ from fadas.build import FULL, ConfigError, Diverged, Interrupted
 from fadas.client import train
 from fadas.config import RunConfig
 from fadas.executors.precision import threads
-from fadas.ledger import Job, Step
-from fadas.model import FlatModule, ServerState
+from fadas.ledger import Job
+from fadas.model import FlatModule
 from fadas.planner import Plan, plan
 from fadas.provenance import provenance
+from fadas.rehearsal import rehearse_step
 from fadas.simulator import Record, Simulation, simulate
 from fadas.snapshot import restore, take
 from fadas.summary import summarise
@@ -61,8 +62,10 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
     try:
         return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
-    except (ValueError, ArithmeticError) as error:
+    except ValueError as error:
         raise ConfigError(f"algorithms.{config.label}: {error}") from None
+    except ArithmeticError:
+        raise ConfigError("delays: with these parameters, durations are beyond all numbers") from None
 
 
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
@@ -97,15 +100,16 @@ def check_device(config: RunConfig) -> None:
 
 def rehearse(config: RunConfig, task: Task) -> None:
     """One local step, one server step and one evaluation on a little data, so that what does not fit shows now."""
-    jobs = tuple(Job(k, k % config.clients, 0) for k in range(config.schedule.buffer))
+    if config.run.target is not None and "accuracy" not in task.measured:
+        raise ConfigError("run.target is an accuracy, which the task does not measure")
+    jobs = [Job(k, k % config.clients, 0) for k in range(config.schedule.buffer)]
     local = replace(config.local, steps=1)
     few = None if task.test is None else [tensor[:2] for tensor in task.test]
     try:
         flat = FlatModule(task.module(config.seed), config.device)
         start = flat.read()
         update = train(flat, task, local, config.seed, jobs[0], start)
-        updates = [replace(update, job=job) for job in jobs]
-        after = config.algorithm.apply(ServerState(0, start), Step(0, jobs), updates, config.clients)
+        after = rehearse_step(config.algorithm, start, [replace(update, job=job) for job in jobs])
         checkpoint.check(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)

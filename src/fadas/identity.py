@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fadas.toml import flatten
+
 Tables = Mapping[str, Any]
 _CHOOSE = ("auto", "cuda", "ray")  # executors that train in bf16 on a GPU, unless told otherwise
 
@@ -10,6 +12,13 @@ _CHOOSE = ("auto", "cuda", "ray")  # executors that train in bf16 on a GPU, unle
 def same(one: Tables, other: Tables) -> bool:
     """Do these settings give the same results?"""
     return identity(one) == identity(other)
+
+
+def differences(one: Tables, other: Tables) -> list[str]:
+    """Where the settings are not the same, in words."""
+    there, here = flatten(identity(one)), flatten(identity(other))
+    keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+    return [f"{key} was {there.get(key)!r} and is {here.get(key)!r}" for key in keys]
 
 
 def identity(tables: Tables) -> dict[str, Any]:

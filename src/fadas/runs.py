@@ -16,7 +16,7 @@ from typing import Any
 
 from fadas import intact, lock
 from fadas.build import ConfigError
-from fadas.identity import identity, precision, same
+from fadas.identity import differences, identity, same
 from fadas.names import checkpoints, is_checkpoint, is_ours
 from fadas.toml import dumps
 
@@ -55,6 +55,8 @@ class Run:
 def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
     """Is this very run finished already? A folder that must not be written to is an error."""
     if not folder.exists():
+        if blocked := next((path for path in folder.parents if path.exists() and not path.is_dir()), None):
+            raise ConfigError(f"{blocked} exists and is not a folder", "foreign")
         return False
     if not folder.is_dir() or not _may_hold_run({path.name for path in folder.iterdir()}):
         raise ConfigError(f"{folder} exists and is not a run of fadas", "foreign")
@@ -65,9 +67,9 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         except ValueError:
             held = {}
         if not same(held, tables):
-            numbers = [precision(held), precision(tables)]
-            which = f" ({numbers[0]}, not {numbers[1]})" if numbers[0] != numbers[1] else ""
-            raise ConfigError(f"{folder} holds a run with other settings{which}", "settings")
+            some = differences(held, tables)
+            which = "; ".join([*some[:2], *([f"{len(some) - 2} more"] if len(some) > 2 else [])])
+            raise ConfigError(f"{folder} holds a run with other settings ({which})", "settings")
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)

@@ -16,11 +16,12 @@ from typing import Any
 
 from fadas import runs
 from fadas.build import ConfigError
-from fadas.config import resolve
+from fadas.config import RunConfig, resolve
 from fadas.names import checkpoints
 from fadas.parallel import each
 from fadas.summary import summarise
-from fadas.tables import Table, flatten, put
+from fadas.tables import Table, put
+from fadas.toml import flatten
 
 HALVING = (1 / 8, 1 / 2, 1.0)  # rungs, as shares of a run
 
@@ -81,10 +82,20 @@ def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path
         for point in combinations:
             for seed in seeds:
                 changed = with_point(held_out, label, point)
-                if resolve(changed, label, seed).run.stop_at_target:
+                if _resolved(changed, label, seed, tables).run.stop_at_target:
                     raise ConfigError(f"{label}: a sweep compares whole runs; set run.stop_at_target=false")
                 found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
     return found
+
+
+def _resolved(changed: Table, label: str, seed: int, tables: Table) -> RunConfig:
+    try:
+        return resolve(changed, label, seed)
+    except ConfigError as error:
+        if "'task.validation'" not in str(error) or "validation" in tables.get("task", {}):
+            raise
+        hint = "a share of the training data to hold out and to measure on"
+        raise ConfigError(f"to be swept, a task must take `validation`, {hint}") from None
 
 
 def _file_name(point: Table) -> str:
@@ -119,7 +130,10 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
         raise busy
     if finished:  # before it got that far: it diverged
         return runs.read(point.folder).summary
-    simulation = make_simulation(config, shared_task(config, tasks), timeline)
+    task = shared_task(config, tasks)
+    if "accuracy" not in task.measured:
+        raise ConfigError("the task measures no accuracy, by which the best points could be told")
+    simulation = make_simulation(config, task, timeline)
     until = enough if point.share < 1 else None
     return execute(config, simulation, point.folder, lambda record: None, resume=True, pause_at=until)
 
@@ -232,8 +246,6 @@ def search(
                 yield result
                 _give_up_behind(results, wanted)
         ranked = rank(results)
-        if share < 1 and any(row.score is None and not row.diverged for row in ranked):
-            raise ConfigError("the task measures no accuracy, by which the best points could be told")
         waiting = {label: [r.name for r in ranked if r.label == label and r.score is not None] for label in waiting}
         wanted = {label: survivors(number) for label, number in wanted.items()}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fadas.build import ConfigError, Table, unknown
-from fadas.toml import written
+from fadas.toml import flatten, written
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
@@ -38,6 +38,8 @@ def load(
         if _has(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
             tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
     named = [text.partition("=")[2].strip("'\"") for text in overrides if text.startswith("executor.name=")]
+    if executor is not None and named and named[-1] != executor:
+        raise ConfigError(f"--executor {executor} and --set executor.name={named[-1]} contradict each other")
     executor = named[-1] if named else executor
     section = as_table(tables.get("executor", {}), "executor")
     if executor is not None and executor != section.get("name"):  # the other executor's options mean nothing to it
@@ -105,14 +107,6 @@ def put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
         if not isinstance(tables, dict):
             raise ConfigError(f"{where}: {part} is not a table")
     tables[last] = value
-
-
-def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
 
 
 def _has(table: Any, key: str) -> bool:

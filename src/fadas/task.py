@@ -28,6 +28,11 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The share of examples whose label has the largest of their outputs, one for each class."""
+    classes = outputs.shape[1] if outputs.dim() > 1 else 1
+    if classes < 2 or outputs[:, 0].shape != targets.shape:  # which would compare something, but not that
+        shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+        raise ValueError(f"accuracy needs an output per class and a label per example, not {shapes}; name others")
     return (outputs.argmax(1) == targets).double().mean()
 
 
@@ -110,6 +115,14 @@ class Task:
     def prepare(self, inputs: list[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
         return self.transform(inputs, generator) if self.transform else inputs
 
+    @property
+    def measured(self) -> Mapping[str, Metric]:
+        """What is measured beside the loss."""
+        if self.test is None:
+            return {}
+        labels = not self.test[-1].is_floating_point()
+        return self.metrics if self.metrics is not None else {"accuracy": accuracy} if labels else {}
+
     @torch.no_grad()
     def evaluate(self, module: nn.Module, chunk: int = 1000) -> dict[str, float]:
         """Loss and metrics on the test data; empty without test data."""
@@ -124,9 +137,7 @@ class Task:
             outputs.append(module(*self.prepare(inputs)))
             losses.append(self.loss(outputs[-1], targets).double().mean() * len(targets))
         targets = self.test[-1].to(device)
-        default = {} if targets.is_floating_point() else {"accuracy": accuracy}
-        metrics = default if self.metrics is None else self.metrics
-        measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in metrics.items()}
+        measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in self.measured.items()}
         return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
 
 

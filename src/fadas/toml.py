@@ -13,6 +13,14 @@ def dumps(tables: Table) -> str:
     return "\n".join(_lines(tables, ())).lstrip("\n") + "\n"
 
 
+def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
 def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
     values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     lines = [f"{_key(key)} = {written(value)}" for key, value in values.items()]

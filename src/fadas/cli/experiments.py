@@ -84,7 +84,7 @@ def select_labels(tables: dict[str, Any], only: str | None) -> list[str]:
     unfinished="continue it with --resume, or begin anew with --overwrite",
     full="free some space, then --resume",
     interrupted="the same command with --resume continues",
-    diverged="try smaller rates, in another --out DIR or with --overwrite",
+    diverged="summary.json says why; smaller rates may help, in another --out DIR or with --overwrite",
 )
 def run(
     experiment: ExperimentFile,

@@ -25,6 +25,7 @@ from fadas.ledger import Job
 from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
+_MOST = 1000  # workers
 _ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run
 
 
@@ -151,6 +152,8 @@ class Processes(Pool[Slot]):
             raise ValueError(f"the processes executor needs {hint}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
+        if workers is not None and workers > _MOST:
+            raise ValueError(f"{workers:,} workers are more than a machine can bear ({_MOST} at most)")
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []

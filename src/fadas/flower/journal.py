@@ -19,8 +19,7 @@ from fadas.build import ConfigError
 from fadas.identity import same
 from fadas.memory import pack, unpack
 from fadas.summary import summarise
-from fadas.tables import flatten
-from fadas.toml import dumps
+from fadas.toml import dumps, flatten
 
 if TYPE_CHECKING:
     from fadas.flower.federation import Federation

@@ -1,0 +1,63 @@
+"""Before a run: what the user's own parts of an algorithm get wrong is said in a sentence."""
+
+import pytest
+import torch
+
+from fadas.algorithms import FADAS, Algorithm
+from fadas.combine import Mean
+from fadas.ledger import Job
+from fadas.model import Model, Update
+from fadas.optim import SGD
+from fadas.rehearsal import rehearse_step
+from fadas.stepsize import Constant
+
+
+def updates(start):
+    return [Update(Job(k, k, 0), torch.ones(4), start.buffers, start.params, 1) for k in range(3)]
+
+
+class InPlace:
+    def apply(self, x, delta, slots, eta):
+        return x.add_(delta, alpha=eta), {}
+
+
+class Cut:
+    def apply(self, x, delta, slots, eta):
+        return (x + delta)[:2], {}
+
+
+class Double:
+    def apply(self, x, delta, slots, eta):
+        return (x + delta).double(), {}
+
+
+class Decay:
+    calls = 0
+
+    def __call__(self, delays):
+        self.calls += 1
+        return 1.0 / self.calls
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (Algorithm(Mean(), InPlace()), "writes to x_t"),
+        (Algorithm(Mean(), Cut()), r"torch.float32 of shape \[2\], not torch.float32 of shape \[4\]"),
+        (Algorithm(Mean(), Double()), "torch.float64 of shape"),
+        (Algorithm(Mean(), SGD(), Decay()), "must follow from the delays alone: it is 0.5, and then 0.333"),
+        (Algorithm(Mean(), SGD(), lambda delays: torch.tensor(0.1)), "a number, not Tensor"),
+    ],
+    ids=["writes", "shape", "dtype", "decays", "tensor"],
+)
+def test_parts_that_do_not_fit_or_are_not_pure(algorithm, message):
+    start = Model(torch.zeros(4), torch.zeros(0))
+    with pytest.raises(ValueError, match=message):
+        rehearse_step(algorithm, start, updates(start))
+
+
+def test_parts_that_do():
+    start = Model(torch.zeros(4), torch.zeros(0))
+    for algorithm in (FADAS(), Algorithm(Mean(), SGD(), Constant(1))):
+        assert rehearse_step(algorithm, start, updates(start)).version == 1
+    assert not start.params.any()
