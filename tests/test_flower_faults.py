@@ -488,7 +488,7 @@ def test_what_another_process_has_done_by_the_time_it_ends_is_gone_on_with(play,
         play({ONE: Node(mortal(8))}, steps=30)
     earlier = content_of(folder)
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal(8))}, steps=30)
+        play({ONE: Node(mortal(8)), TWO: Node()}, steps=30)
     later = content_of(folder)
     fill(earlier)
     last, take = [later], lock.take
