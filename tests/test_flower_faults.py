@@ -141,7 +141,7 @@ def play(monkeypatch, tmp_path, caplog):
         buffer=1,
         untaken=(),
         algorithm=None,
-        timeout=3600,
+        timeout=None,
         evaluate=None,
         array="w",
         initial=INITIAL,
@@ -155,7 +155,8 @@ def play(monkeypatch, tmp_path, caplog):
         play.grid, play.clock = Nodes(clock, nodes, untaken), clock
         try:
             arrays = ArrayRecord({array: Array(initial)})
-            result = strategy.start(play.grid, arrays, steps, timeout, evaluate_fn=evaluate)
+            limit = {} if timeout is None else {"timeout": timeout}
+            result = strategy.start(play.grid, arrays, steps, evaluate_fn=evaluate, **limit)
         finally:
             play.log = [record.getMessage() for record in caplog.records]
         play.records = play.read()
@@ -349,6 +350,11 @@ MALFORMED = {
     "another array": content(arrays=ArrayRecord({"v": Array(INITIAL)})),
     "another shape": content(arrays=ArrayRecord({"w": Array(np.zeros(3, np.float32))})),
     "two records": content(arrays=WHOLE, more=WHOLE),
+    "complex numbers": content(arrays=ArrayRecord({"w": Array(INITIAL.astype(np.complex64))})),
+    "whole numbers": content(arrays=ArrayRecord({"w": Array(INITIAL.astype(np.int64))})),
+    "truths": content(arrays=ArrayRecord({"w": Array(INITIAL > 0)})),
+    "words": content(arrays=ArrayRecord({"w": Array(INITIAL.astype(str))})),
+    "dates": content(arrays=ArrayRecord({"w": Array(INITIAL.astype("datetime64[D]"))})),
     "no bytes": content(arrays=ArrayRecord({"w": GARBAGE})),
     "infinitely many examples": content(arrays=WHOLE, metrics=MetricRecord({"num-examples": float("inf")})),
 }

@@ -137,8 +137,8 @@ class Journal:
     def _restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         federation, server = self.federation, self.federation.server
         unpack(server, tensors, values)
-        federation.nodes = list(values["nodes"])
-        server.ledger.clients = len(federation.nodes)
+        federation.roster.restore(list(values["nodes"]), list(values.get("absent", [])))
+        server.ledger.clients = len(federation.roster.nodes)
         server.ledger.resume(server.state.version, [u.job for u in server.buffer], values["next_id"])
         federation.updates, federation.dropped, federation.expired = (values[name] for name in _COUNTERS)
         federation.losses = list(values["losses"])
@@ -152,7 +152,8 @@ class Journal:
         kept = {update.job.id for update in server.buffer}
         values |= {
             "next_id": server.ledger.next_id,
-            "nodes": federation.nodes,
+            "nodes": federation.roster.nodes,
+            "absent": federation.roster.absent,
             "losses": federation.losses,
             "sent": {id: t for id, t in federation.sent.items() if id in kept},
             "ends": federation.ends,
