@@ -17,10 +17,11 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fadas
-from fadas import runs
+from fadas import checkpoint, lock, runs
 from fadas.build import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.ledger import Schedule
+from fadas.privacy import Private
 
 INITIAL = np.array([1.0, -2.0], np.float32)
 ONE, TWO, THREE = 11, 12, 13  # nodes; as clients they are 0, 1 and 2
@@ -140,7 +141,7 @@ def play(monkeypatch, tmp_path, caplog):
         buffer=1,
         untaken=(),
         algorithm=None,
-        timeout=3600,
+        timeout=None,
         evaluate=None,
         array="w",
         initial=INITIAL,
@@ -154,7 +155,8 @@ def play(monkeypatch, tmp_path, caplog):
         play.grid, play.clock = Nodes(clock, nodes, untaken), clock
         try:
             arrays = ArrayRecord({array: Array(initial)})
-            result = strategy.start(play.grid, arrays, steps, timeout, evaluate_fn=evaluate)
+            limit = {} if timeout is None else {"timeout": timeout}
+            result = strategy.start(play.grid, arrays, steps, evaluate_fn=evaluate, **limit)
         finally:
             play.log = [record.getMessage() for record in caplog.records]
         play.records = play.read()
@@ -348,6 +350,11 @@ MALFORMED = {
     "another array": content(arrays=ArrayRecord({"v": Array(INITIAL)})),
     "another shape": content(arrays=ArrayRecord({"w": Array(np.zeros(3, np.float32))})),
     "two records": content(arrays=WHOLE, more=WHOLE),
+    "complex numbers": content(arrays=ArrayRecord({"w": Array(INITIAL.astype(np.complex64))})),
+    "whole numbers": content(arrays=ArrayRecord({"w": Array(INITIAL.astype(np.int64))})),
+    "truths": content(arrays=ArrayRecord({"w": Array(INITIAL > 0)})),
+    "words": content(arrays=ArrayRecord({"w": Array(INITIAL.astype(str))})),
+    "dates": content(arrays=ArrayRecord({"w": Array(INITIAL.astype("datetime64[D]"))})),
     "no bytes": content(arrays=ArrayRecord({"w": GARBAGE})),
     "infinitely many examples": content(arrays=WHOLE, metrics=MetricRecord({"num-examples": float("inf")})),
 }
@@ -434,6 +441,83 @@ def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(
     with pytest.raises(ConfigError, match="holds a finished run"):
         play({ONE: Node()}, steps=30)
     assert (folder / "metrics.jsonl").read_bytes() == after
+
+
+def test_a_damaged_checkpoint_does_not_outlive_the_run_going_on_before_it(play, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))})
+    newest = checkpoint.found(tmp_path / "fadas-0")[0]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(0))})
+    assert newest not in checkpoint.found(tmp_path / "fadas-0"), "it would pass for newer than those to come"
+    play({ONE: Node()})
+
+
+def test_a_step_with_differential_privacy_is_not_done_again_with_the_same_noise(play, tmp_path):
+    private = fadas.Algorithm(Private(10.0, 1e-6))
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))}, algorithm=private)
+    newest = checkpoint.found(tmp_path / "fadas-0")[0]
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-1])
+    before = content_of(tmp_path / "fadas-0")
+    with pytest.raises(ConfigError, match="differential privacy, whose last checkpoint is damaged: choose another"):
+        play({ONE: Node()}, algorithm=private)
+    assert content_of(tmp_path / "fadas-0") == before
+    newest.write_bytes(whole)
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(3))}, algorithm=private)
+
+
+def test_an_interrupted_run_is_not_ended_by_a_start_with_fewer_rounds_than_it_has_done(play, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))}, concurrency=1)
+    before = content_of(tmp_path / "fadas-0")
+    with pytest.raises(ConfigError, match="holds an interrupted run of 8 steps already, and 7 are asked for"):
+        play({ONE: Node()}, concurrency=1, steps=7)
+    assert content_of(tmp_path / "fadas-0") == before
+    play({ONE: Node()}, concurrency=1, steps=8)
+    assert not play.grid.pushed
+
+
+def test_what_another_process_has_done_by_the_time_it_ends_is_gone_on_with(play, tmp_path, monkeypatch):
+    folder = tmp_path / "fadas-0"
+
+    def fill(content):
+        for path in folder.iterdir():
+            path.unlink() if path.name not in content else None
+        for name, bytes in content.items():
+            (folder / name).write_bytes(bytes)
+
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))}, steps=30)
+    earlier = content_of(folder)
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8)), TWO: Node()}, steps=30)
+    later = content_of(folder)
+    fill(earlier)
+    last, take = [later], lock.take
+
+    def late(folder):
+        if last:
+            fill(last.pop())
+        take(folder)
+
+    monkeypatch.setattr(lock, "take", late)
+    play({ONE: Node()}, steps=30)
+    assert (folder / "metrics.jsonl").read_bytes().startswith(later["metrics.jsonl"])
+
+
+def test_a_start_that_is_refused_keeps_no_lock(play, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))})
+    for path in checkpoint.found(tmp_path / "fadas-0"):
+        path.write_bytes(b"")
+    with pytest.raises(ConfigError, match="none of its checkpoints can be used"):
+        play({ONE: Node()})
+    with (tmp_path / "fadas-0" / ".lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def mortal(jobs, answer=trained):

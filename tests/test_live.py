@@ -43,6 +43,12 @@ def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
     assert follower.progress == 0.5
 
 
+def test_what_is_lost_for_the_same_reason_adds_up(tmp_path):
+    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer.append({**line(1, 0.25), "expired": 8, "refused": {"expired": 7}})
+    assert "expired 15" in shown(Follower(tmp_path / "fadas-0"))
+
+
 def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
     writer = Writer(tmp_path / "fadas-0", TABLES)
     follower = Follower(tmp_path / "fadas-0")

@@ -1,5 +1,6 @@
 """Differential privacy: clipping and noise as the formula has them, and what the accountant says of it."""
 
+import itertools
 import math
 
 import pytest
@@ -78,6 +79,23 @@ def test_spending_is_that_of_the_client_that_took_part_most():
     assert spending.spent["epsilon"] == epsilon(2.0, 1e-5, 5)
     spending.add([7, 8, 9])
     assert spending.spent["epsilon"] == epsilon(2.0, 1e-5, 5)
+
+
+def test_a_newcomer_may_be_any_client_under_another_name():
+    """Whoever it is, and whatever it does from then on, it is charged no less than that client would be."""
+    for size, before, after in itertools.product((1, 2, 4), range(3), range(3)):
+        if before + after <= size:
+            one, renamed = Spending(Private()), Spending(Private())
+            for step in ([1, 2], [1, 1], [1] * (before + after)):
+                one.add(step)
+            for step in ([1, 2], [1, 1]):
+                renamed.add(step)
+            renamed.admit(3, [1] * before, size)  # so many of client 1 are in the buffer
+            renamed.add([1] * before + [3] * after)
+            assert max(renamed.counts.values()) >= max(one.counts.values())
+    spending = Spending(Private())
+    spending.admit(0, [], 4)
+    assert spending.counts[0] == 0, "at first nobody has spent anything"
 
 
 def test_a_private_run_logs_what_it_spends_and_repeats_itself():

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -130,6 +131,13 @@ def test_summary():
     assert summary["time_to_target"] == 40.0
     assert (summary["tau_max"], summary["tau_avg"], summary["tau_med"]) == (5, 2.5, 2.5)
     assert summarise(lines, target=0.95)["time_to_target"] is None
+    for none in (None, math.nan, math.inf):  # what a run that goes on reads back, and what it had
+        odd = {**line(9), "metrics": {"accuracy": none}}
+        one, other = summarise([odd, *lines, odd], target=0.65), summarise([*lines, line(9)], target=0.65)
+        assert [one[k] for k in ("accuracy", "accuracy_std", "time_to_target")] == [
+            other[k] for k in ("accuracy", "accuracy_std", "time_to_target")
+        ]
+        assert "accuracy" not in summarise([odd])
     assert "target" not in summarise(lines)
 
 

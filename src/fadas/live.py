@@ -110,7 +110,8 @@ class Follower:
             state = self.outcome or "waiting for the first step"
             return [escape(self.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
         last, outcome = self.last, self.outcome
-        lost = Counter({"dropped": last["dropped"], "expired": last["expired"], **last["refused"]})
+        lost = Counter({"dropped": last["dropped"], "expired": last["expired"]})
+        lost.update(last["refused"])  # which may be for the same reason: late replies are "expired" too
         left = (
             (1 - self.progress) / self.progress * last["updates"] / self.speed if self.progress and self.speed else None
         )

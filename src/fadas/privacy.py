@@ -64,6 +64,15 @@ class Spending:
         for client, times in Counter(clients).items():
             self.counts[client] += times * times
 
+    def admit(self, client: int, waiting: Iterable[int], size: int) -> None:
+        """A newcomer may be any client so far under a new name: it is charged as much as whoever spent most.
+
+        To this may come what `waiting`, the clients of updates to come, will cost: p of one client make a step with q
+        of the newcomer's, of `size` in all, dearer by (p + q)^2 - q^2, which is at most 2 p * size.
+        """
+        p = max(Counter(waiting).values(), default=0)
+        self.counts[client] = max(self.counts.values(), default=0) + 2 * p * size
+
     @property
     def spent(self) -> dict[str, float]:
         noise, delta = self._private.noise, self._private.delta

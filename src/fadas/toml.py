@@ -38,6 +38,8 @@ def _key(key: str) -> str:
 
 def written(value: Any) -> str:
     """A single value as TOML."""
+    if hasattr(value, "item"):  # a scalar of NumPy's
+        value = value.item()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):

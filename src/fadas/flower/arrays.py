@@ -24,6 +24,9 @@ class Layout:
 
     def __init__(self, arrays: ArrayRecord, rule: Trainable) -> None:
         values = {name: array.numpy() for name, array in arrays.items()}
+        for name, v in values.items():
+            if v.dtype.kind not in "fiub":  # complex numbers would lose a part of themselves
+                raise ValueError(f"the array {name!r} holds {v.dtype}: neither floating-point nor whole numbers")
         floats = {name: v for name, v in values.items() if np.issubdtype(v.dtype, np.floating)}
         self._names = list(values)
         self._params = {name: (v.shape, v.dtype) for name, v in floats.items() if rule(name)}
@@ -54,6 +57,12 @@ class Layout:
             return Model(params, base.buffers)  # not copied: the frozen part of a model may be large
         return Model(params, _vector({**_named(base.buffers, self._buffers), **values}, self._buffers))
 
+    def sent(self, params: Tensor) -> Tensor:
+        """The parameters as clients get them: rounded, where the record's are shorter than the server's."""
+        if all(dtype.itemsize >= 4 for _, dtype in self._params.values()):
+            return params
+        return _vector(_named(params, self._params), self._params)
+
     def write(self, model: Model) -> ArrayRecord:
         """A model as the record that clients know."""
         values = {**self._fixed, **_named(model.params, self._params), **_named(model.buffers, self._buffers)}
@@ -70,6 +79,8 @@ def _vector(values: Mapping[str, np.ndarray], shapes: Shapes) -> Tensor:
     for name, (shape, _) in shapes.items():
         if values[name].shape != shape:
             raise ValueError(f"{name!r} has the shape {values[name].shape}, not {shape}")
+        if values[name].dtype.kind != "f":
+            raise ValueError(f"{name!r} holds {values[name].dtype}, not floating-point numbers")
     pieces = [torch.from_numpy(values[name].astype(np.float32, copy=True).ravel()) for name in shapes]
     return torch.cat(pieces) if pieces else torch.zeros(0)
 

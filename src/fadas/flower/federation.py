@@ -1,13 +1,13 @@
 """One run of the strategy: who is connected, what is under way, what comes back."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -16,6 +16,8 @@ from flwr.serverapp.strategy import Result
 from fadas.build import ConfigError, Diverged
 from fadas.flower.arrays import Layout
 from fadas.flower.journal import Journal
+from fadas.flower.messages import ask, update
+from fadas.flower.roster import Roster
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Update
 from fadas.records import JobRecord, Record
@@ -46,8 +48,7 @@ class Federation:
         ledger = Ledger(strategy.schedule, 0, strategy.seed, open=True)
         self.server = Server(strategy.algorithm, ledger, self.layout.initial, strategy.checks)
         rehearse(self.server)
-        self.nodes: list[int] = []  # a client's number is its node's place here
-        self.present: set[int] = set()  # clients whose nodes are connected
+        self.roster = Roster()
         self.under_way: dict[str, tuple[Job, float]] = {}  # by message id: a job, and when it was sent
         self.ended: dict[str, str] = {}  # by message id: why another reply will be refused
         self.sent: dict[int, float] = {}  # by job id, until its step is recorded
@@ -60,8 +61,8 @@ class Federation:
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
         self.told = float("-inf")  # when it was last said that none is
         self.journal = Journal(strategy.folder, self) if strategy.folder else None
-        fresh = [] if self.journal and self.journal.restore() else self.server.start()
-        self._send(fresh)
+        if not (self.journal and self.journal.restore()):
+            self.server.start()  # no jobs yet: nobody has been met
 
     def now(self) -> float:
         return time.monotonic() - self.begin
@@ -80,7 +81,7 @@ class Federation:
     def _play(self, timeout: float) -> Result:
         server, steps = self.server, self.steps
         if self.evaluate and not server.state.version:
-            self._evaluated(0, self.evaluate(0, self.layout.write(server.model)))
+            self._evaluate(0)
         last = time.monotonic()
         heard = float("-inf")
         while server.state.version < steps:
@@ -108,28 +109,30 @@ class Federation:
 
     def _meet(self) -> None:
         """Who is connected now: newcomers may train, idle ones that are gone may not."""
-        ids = set(self.grid.get_node_ids())
-        for node in sorted(ids - set(self.nodes)):
-            self.nodes.append(node)
-        connected = {client for client, node in enumerate(self.nodes) if node in ids}
-        for client in sorted(connected - self.present):
-            self.present.add(client)
-            log(INFO, "node %s joins as client %d", self.nodes[client], client)
-            self._send(self.server.join(client))
-        for client in sorted(self.present - connected):
-            self._lose(client)
+        server, roster, ids = self.server, self.roster, set(self.grid.get_node_ids())
+        for client in sorted(roster.present):
+            if roster.nodes[client] not in ids:
+                self._lose(client)
+        busy = [job.client for job in server.ledger.running.values()]
+        reported = [job.client for job in server.ledger.buffer]
+        waiting = [*reported, *(client for client in busy if client not in roster.present)]
+        for client in roster.admit(ids, busy):
+            if server.spending:
+                server.spending.admit(client, waiting, self.strategy.schedule.buffer)
+        coming = [client for client in roster.absent if roster.nodes[client] in ids]
+        for client in sorted(coming, key=lambda client: (client in reported, client)):  # a round needs the others more
+            roster.join(client)
+            self._send(server.join(client))
 
     def _lose(self, client: int) -> None:
         """A node cannot be reached: it gets no work until it is met again, but may still answer."""
-        if client in self.present:
-            log(WARNING, "node %s (client %d) is gone", self.nodes[client], client)
-            self.present.discard(client)
+        if self.roster.leave(client):
             self.server.ledger.leave(client)
 
     def _wait(self) -> None:
         """Nobody is there: said at once and every ten seconds, and borne for `patience` seconds."""
         now, patience = time.monotonic(), self.strategy.patience
-        if self.present or self.under_way:
+        if self.roster.present or self.under_way:
             self.accompanied, self.told = now, float("-inf")
         elif now - self.accompanied > patience:
             raise RuntimeError(f"no node was connected for {patience:.0f} s: giving up")
@@ -138,13 +141,11 @@ class Federation:
             self.told = now
 
     def _send(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            config = ConfigRecord(dict(self.train_config))
-            config["server-round"] = job.version + 1
-            config["fadas-job"], config["fadas-client"], config["fadas-seed"] = job.id, job.client, self.strategy.seed
-            content = RecordDict({"arrays": self.layout.write(self.server.base[job.id]), "config": config})
-            node, ttl, group = self.nodes[job.client], self.strategy.deadline, str(job.version + 1)
-            message = Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=group)
+        strategy, waiting = self.strategy, deque(jobs)
+        while waiting:
+            job = waiting.popleft()
+            arrays, node = self.layout.write(self.server.base[job.id]), self.roster.nodes[job.client]
+            message = ask(job, node, arrays, self.train_config, strategy.seed, strategy.deadline)
             # one by one: for a message that it does not take, a grid returns no id or an empty one
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
@@ -152,7 +153,7 @@ class Federation:
                 self.sent[job.id] = self.now()
             else:
                 self._lose(job.client)
-                self._drop(job, "not sent")
+                waiting += self._drop(job, "not sent")
 
     def _take(self, reply: Message) -> None:
         id = reply.metadata.reply_to_message_id
@@ -166,14 +167,15 @@ class Federation:
             code = reply.error.code
             if code == ErrorCode.NODE_UNAVAILABLE:
                 self._lose(job.client)
-            self._drop(job, "expired" if code in _EXPIRED else f"error {code}", reply.error.reason or "")
+            reason = "expired" if code in _EXPIRED else f"error {code}"
+            self._send(self._drop(job, reason, reply.error.reason or ""))
             return
         try:
-            update, loss = self._read(job, reply.content)
+            news, loss = update(job, reply.content, self.server.base[job.id], self.layout, self.strategy.reply)
         except Exception as error:  # nothing that a client sends may end the run
-            self._drop(job, "malformed", f"{type(error).__name__} {error}")
+            self._send(self._drop(job, "malformed", f"{type(error).__name__} {error}"))
             return
-        received = self.server.receive(update)
+        received = self.server.receive(news)
         if received.refused:
             log(WARNING, "the update of %s is refused: %s", job, received.refused)
             self.sent.pop(job.id)
@@ -189,29 +191,17 @@ class Federation:
             self.journal.checkpoint()  # before anything else can go wrong
         self._send(received.jobs)
 
-    def _read(self, job: Job, content: RecordDict) -> tuple[Update, float]:
-        """A reply's content as an update, and the client's loss."""
-        base = self.server.base[job.id]
-        (arrays,) = content.array_records.values()
-        model = self.layout.read(arrays, base)
-        delta = model.params if self.strategy.reply == "delta" else model.params - base.params
-        metrics: dict[str, float] = {}
-        for record in content.metric_records.values():
-            metrics |= {name: float(v) for name, v in record.items() if isinstance(v, int | float)}
-        examples = int(metrics.get("num-examples", 1))
-        loss = metrics.get("train_loss", metrics.get("train-loss", metrics.get("loss", float("nan"))))
-        return Update(job, delta, model.buffers, base.params, examples, {"loss": loss}), loss
-
-    def _drop(self, job: Job, reason: str, text: str = "") -> None:
-        """A job ended without an update: counted, logged, its slot refilled."""
+    def _drop(self, job: Job, reason: str, text: str = "") -> list[Job]:
+        """A job ended without an update: counted, logged; the jobs to send now, for its slot is refilled."""
         log(WARNING, "%s ended without an update: %s %s", job, reason, " ".join(text.split())[:200])
         self.sent.pop(job.id, None)
         if reason == "expired":
             self.expired += 1
         else:
             self.dropped += 1
-            self._failed("dropped")
-        self._send(self.server.drop(job, reason))
+            if reason != "not sent":  # that says nothing of the nodes; without any that can be reached, `_wait` ends it
+                self._failed("dropped")
+        return self.server.drop(job, reason)
 
     def _failed(self, kind: str) -> None:
         """Give up after many failures of a kind; but not while a slower node has been at work since before them.
@@ -234,7 +224,7 @@ class Federation:
         for id, (job, sent) in list(self.under_way.items()):
             if sent < late:
                 self._end(id, "expired")
-                self._drop(job, "expired", f"after {self.strategy.deadline:.0f} s")
+                self._send(self._drop(job, "expired", f"after {self.strategy.deadline:.0f} s"))
 
     def _end(self, id: str, reason: str) -> Job:
         """A message is no longer under way."""
@@ -247,7 +237,7 @@ class Federation:
         done = step.index + 1
         metrics = None
         if self.evaluate and (done % self.strategy.eval_every == 0 or done == self.steps):
-            metrics = self._evaluated(done, self.evaluate(done, self.layout.write(self.server.model)))
+            metrics = self._evaluate(done)
         loss = sum(self.losses) / len(self.losses)
         self.losses.clear()
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
@@ -273,7 +263,13 @@ class Federation:
         if self.journal:
             self.journal.append(record.as_dict())
 
-    def _evaluated(self, step: int, record: MetricRecord | None) -> dict[str, float] | None:
+    def _evaluate(self, step: int) -> dict[str, float] | None:
+        assert self.evaluate
+        begin = time.monotonic()
+        record = self.evaluate(step, self.layout.write(self.server.model))
+        took = time.monotonic() - begin  # in which nobody listened: not the nodes' fault
+        self.accompanied += took
+        self.under_way = {id: (job, sent + took) for id, (job, sent) in self.under_way.items()}
         if record is None:
             return None
         self.result.evaluate_metrics_serverapp[step] = record

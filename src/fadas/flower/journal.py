@@ -13,7 +13,7 @@ from flwr.common.logger import log
 from safetensors.torch import save
 
 import fadas
-from fadas import checkpoint, runs
+from fadas import checkpoint, lock, runs
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
 from fadas.identity import same
@@ -50,27 +50,58 @@ class Journal:
 
         A folder that holds anything which this run would not go on with is left as it is.
         """
+        self._check()  # what is refused anyway gets no lock either
+        try:
+            self._claim()
+            self._check()  # another process may have been faster: from here on, none can be
+            return self._resume()
+        except BaseException:
+            lock.release(self.folder)
+            raise
+
+    def _check(self) -> None:
+        """Refuse a run that has ended, and one with other settings that has got somewhere."""
         if (summary := self.folder / "summary.json").exists():
             diverged = b'"diverged":' in summary.read_bytes()  # also of a damaged one
             raise self._refusal("a run that diverged" if diverged else "a finished run")
-        checkpoints, metrics = checkpoint.found(self.folder), self.folder / "metrics.jsonl"
-        if (checkpoints or (metrics.exists() and metrics.stat().st_size)) and (differences := self._differences()):
+        metrics = self.folder / "metrics.jsonl"
+        begun = checkpoint.found(self.folder) or (metrics.exists() and metrics.stat().st_size)
+        if begun and (differences := self._differences()):
             raise self._refusal(f"an interrupted run with other settings ({'; '.join(differences)})")
-        kept = next((kept for path in checkpoints if (kept := self._load(path)) is not None), None)
-        if checkpoints and kept is None:
-            raise self._refusal("an interrupted run, and none of its checkpoints can be used")
+
+    def _claim(self) -> None:
         try:
-            self._writer = runs.Writer(self.folder, self._tables, overwrite=kept is None, kept=kept)
+            runs.claim(self.folder, self._tables, overwrite=True)
         except ConfigError as error:  # its advice is for the command line
             if error.matter == "busy":
                 raise ConfigError(f"{error}: choose another folder, or end that one") from None
             raise self._refusal("something other than a run") from error
+
+    def _resume(self) -> bool:
+        """The folder is ours: go on with what it holds, if anything."""
+        checkpoints, federation = checkpoint.found(self.folder), self.federation
+        private = federation.server.spending is not None
+        kept, unusable = None, list[Path]()
+        for path in checkpoints:
+            if (kept := self._load(path)) is not None:
+                break
+            unusable.append(path)
+            if private:  # its model was sent out: another step with the same noise would give that noise away
+                raise self._refusal("an interrupted run with differential privacy, whose last checkpoint is damaged")
+        if checkpoints and kept is None:
+            raise self._refusal("an interrupted run, and none of its checkpoints can be used")
+        if (done := federation.server.state.version) > federation.steps:
+            asked = f"{done} steps already, and {federation.steps} are asked for"
+            raise ConfigError(f"{self.folder} holds an interrupted run of {asked}: ask for more, or for another folder")
+        self._writer = runs.Writer(self.folder, self._tables, overwrite=kept is None, kept=kept)
         if kept is None:
             return False
+        for path in unusable:  # with their higher numbers they would pass for newer than those to come
+            path.unlink()
         draft = self.folder / "config.toml.tmp"  # there may be more steps to do than at first
         draft.write_text(dumps(self._tables), encoding="utf-8")
         os.replace(draft, self.folder / "config.toml")
-        self._lines = runs.read_lines(metrics)
+        self._lines = runs.read_lines(self.folder / "metrics.jsonl")
         return True
 
     def _refusal(self, what: str) -> ConfigError:
@@ -105,8 +136,8 @@ class Journal:
     def _restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         federation, server = self.federation, self.federation.server
         unpack(server, tensors, values)
-        federation.nodes = list(values["nodes"])
-        server.ledger.clients = len(federation.nodes)
+        federation.roster.restore(list(values["nodes"]), list(values.get("absent", [])))
+        server.ledger.clients = len(federation.roster.nodes)
         server.ledger.resume(server.state.version, [u.job for u in server.buffer], values["next_id"])
         federation.updates, federation.dropped, federation.expired = (values[name] for name in _COUNTERS)
         federation.losses = list(values["losses"])
@@ -120,7 +151,8 @@ class Journal:
         kept = {update.job.id for update in server.buffer}
         values |= {
             "next_id": server.ledger.next_id,
-            "nodes": federation.nodes,
+            "nodes": federation.roster.nodes,
+            "absent": federation.roster.absent,
             "losses": federation.losses,
             "sent": {id: t for id, t in federation.sent.items() if id in kept},
             "ends": federation.ends,

@@ -4,6 +4,7 @@ Flower's own strategies send a round, wait for all of it and aggregate. This one
 replies one by one as they come, and steps after every `buffer` of them.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
@@ -19,7 +20,7 @@ from fadas.build import build, lookup
 from fadas.checks import Checks
 from fadas.flower.arrays import Trainable, trainable
 from fadas.flower.federation import Federation
-from fadas.ledger import Schedule
+from fadas.ledger import Schedule, whole
 
 
 class AsyncStrategy(Strategy):
@@ -51,7 +52,9 @@ class AsyncStrategy(Strategy):
     ) -> None:
         self.algorithm = algorithm or ALGORITHMS["fadas"]()
         self.schedule = schedule or self.algorithm.schedule(8, 4)
-        self.seed, self.checks, self.trainable, self.reply = seed, checks, trainable, reply
+        whole(seed=seed)
+        self.seed = int(seed)  # of NumPy's, Flower's records take none
+        self.checks, self.trainable, self.reply = checks, trainable, reply
         self.folder, self.name = None if folder is None else Path(folder), name
         self.eval_every, self.deadline, self.patience, self.poll = eval_every, deadline, patience, poll
         if reply not in ("arrays", "delta"):
@@ -84,12 +87,12 @@ class AsyncStrategy(Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float = math.inf,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Train until `num_rounds` server steps are done, or `timeout` seconds without one have passed.
+        """Train until `num_rounds` server steps are done, or (where it is given) for `timeout` seconds none was.
 
         Where training diverges, it raises `fadas.Diverged`.
         The model is evaluated by `evaluate_fn` alone: clients get no evaluate messages.

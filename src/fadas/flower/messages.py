@@ -1,0 +1,33 @@
+"""Jobs as Flower's train messages, and their replies as updates."""
+
+from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from fadas.flower.arrays import Layout
+from fadas.ledger import Job
+from fadas.model import Model, Update
+
+
+def ask(job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: int, deadline: float) -> Message:
+    """The message that has a node do a job.
+
+    It outlives the deadline, which is the server's to enforce: for Flower, by whose clocks a reply's time is what its
+    message has left, all that a node says would come too late if its clock were ahead by that much.
+    """
+    config = ConfigRecord(dict(config))
+    config["server-round"] = job.version + 1
+    config["fadas-job"], config["fadas-client"], config["fadas-seed"] = job.id, job.client, seed
+    content = RecordDict({"arrays": arrays, "config": config})
+    return Message(content, node, MessageType.TRAIN, ttl=deadline + DEFAULT_TTL, group_id=str(job.version + 1))
+
+
+def update(job: Job, content: RecordDict, base: Model, layout: Layout, reply: str) -> tuple[Update, float]:
+    """A reply's content as an update, and the client's loss."""
+    (arrays,) = content.array_records.values()
+    model, start = layout.read(arrays, base), layout.sent(base.params)
+    delta = model.params if reply == "delta" else model.params - start
+    metrics: dict[str, float] = {}
+    for record in content.metric_records.values():
+        metrics |= {name: float(v) for name, v in record.items() if isinstance(v, int | float)}
+    examples = int(metrics.get("num-examples", 1))
+    loss = metrics.get("train_loss", metrics.get("train-loss", metrics.get("loss", float("nan"))))
+    return Update(job, delta, model.buffers, start, examples, {"loss": loss}), loss
