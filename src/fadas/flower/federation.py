@@ -21,6 +21,7 @@ from fadas.flower.roster import Roster
 from fadas.ledger import Job, Ledger, Step
 from fadas.model import Update
 from fadas.records import JobRecord, Record
+from fadas.rehearsal import rehearse_step
 from fadas.server import Server
 
 if TYPE_CHECKING:
@@ -278,11 +279,10 @@ class Federation:
 
 def rehearse(server: Server) -> None:
     """One step of M zero updates, its result thrown away: what cannot work shows before anybody trains in vain."""
-    x, jobs = server.model, tuple(Job(k, k, 0) for k in range(server.ledger.schedule.buffer))
-    zeros = torch.zeros_like(x.params)
+    x, jobs = server.model, [Job(k, k, 0) for k in range(server.ledger.schedule.buffer)]
+    updates = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1) for job in jobs]
     try:
-        updates = [Update(job, zeros, x.buffers, x.params, 1) for job in jobs]
-        server.algorithm.apply(server.state, Step(0, jobs), updates, len(jobs))
+        rehearse_step(server.algorithm, x, updates)
     except Exception as error:  # the algorithm's parts may be the user's own
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(f"{server.algorithm} cannot take a step of {len(jobs)} updates: {text}") from error

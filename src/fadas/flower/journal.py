@@ -16,10 +16,10 @@ import fadas
 from fadas import checkpoint, lock, runs
 from fadas.algorithms import Algorithm
 from fadas.build import ConfigError
-from fadas.identity import same
+from fadas.identity import differences
 from fadas.memory import pack, unpack
 from fadas.summary import summarise
-from fadas.toml import dumps, flatten
+from fadas.toml import dumps
 
 if TYPE_CHECKING:
     from fadas.flower.federation import Federation
@@ -66,8 +66,8 @@ class Journal:
             raise self._refusal("a run that diverged" if diverged else "a finished run")
         metrics = self.folder / "metrics.jsonl"
         begun = checkpoint.found(self.folder) or (metrics.exists() and metrics.stat().st_size)
-        if begun and (differences := self._differences()):
-            raise self._refusal(f"an interrupted run with other settings ({'; '.join(differences)})")
+        if begun and (others := self._differences()):
+            raise self._refusal(f"an interrupted run with other settings ({'; '.join(others)})")
 
     def _claim(self) -> None:
         try:
@@ -113,14 +113,7 @@ class Journal:
             held = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             return [f"config.toml cannot be read: {error}"]
-        if same(held, self._tables):
-            return []
-        there, here = flatten(held), flatten(self._tables)
-        return [
-            f"{key} was {there.get(key)!r} and is {here.get(key)!r}"
-            for key in {**there, **here}
-            if there.get(key) != here.get(key) and key != "run.steps"
-        ]
+        return differences(held, self._tables)
 
     def _load(self, path: Path) -> int | None:
         """Go back to a checkpoint: the bytes of metrics.jsonl that belong to it, or None where it cannot be used."""
