@@ -15,6 +15,7 @@ from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
 from fadas.planner import plan
 from fadas.simulator import simulate
+from test_captured import Averaging
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
@@ -137,3 +138,25 @@ def test_auto_compiles_and_falls_back(recwarn):
     task.model = lambda: torch.nn.Sequential(Stubborn(6, 3))
     assert not isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
     assert "cannot be captured" in str(recwarn.pop(UserWarning).message)
+
+
+def test_what_falls_back_may_draw_random_numbers():
+    """A capture that failed must leave the device's generator usable."""
+
+    class Stubborn(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * float(x.sum().item() < 1e9)
+
+    task = make_task(sizes=(4, 17, 30, 9))
+    task.model = lambda: torch.nn.Sequential(Stubborn(6, 3), torch.nn.Dropout(0.5))
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        one, other = (final(auto(task, LOCAL, 1, "cuda"), task) for _ in range(2))
+    assert torch.equal(one.params, other.params)
+
+
+def test_buffers_that_a_module_assigns_are_trained():
+    task = make_task(sizes=(4, 17, 30, 9))
+    task.model = Averaging
+    one, other = (final(make(task, LOCAL, 3, "cuda", "fp32"), task) for make in (Cuda, Inline))
+    torch.testing.assert_close(one.params, other.params)
+    torch.testing.assert_close(one.buffers, other.buffers)
