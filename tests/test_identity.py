@@ -62,3 +62,17 @@ def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
         assert refused.endswith(f"holds a run with other settings ({which}); use --out DIR, or --overwrite\n")
     fadas(*command, "--overwrite")
     assert "already there" in fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr
+
+
+def test_code_of_ones_own_that_has_changed_is_another_run(tmp_path):
+    code = tmp_path / "mine.py"
+    code.write_text("def half(delays):\n    return 0.5\n\ndef size():\n    return half\n")
+    step = ["--set", "algorithms.fedbuff.step_size='mine:size'"]
+    command = ["run", DEMO, "--only", "fedbuff", *SMALL, *step, "--out", "o", "--no-report"]
+    fadas(*command, cwd=tmp_path)
+    assert "already there" in fadas(*command, cwd=tmp_path).stderr
+    (kept,) = tmp_path.glob("o/*/config.toml")
+    fadas("plan", kept, cwd=tmp_path)  # a run's settings make an experiment, too
+    code.write_text(code.read_text().replace("0.5", "0.25"))
+    assert "holds a run with other settings (code.mine was '" in fadas(*command, cwd=tmp_path, code=2).stderr
+    fadas(*command, "--overwrite", cwd=tmp_path)

@@ -20,6 +20,7 @@ from fadas.delays import DELAYS, Delays
 from fadas.delays import Table as DelayTable
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
+from fadas.identity import code_of
 from fadas.ledger import Refill, Schedule
 from fadas.optim import OPTIMIZERS, Optimizer
 from fadas.stepsize import STEP_SIZES, StepSize
@@ -165,6 +166,8 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         "algorithms": {label: {**algorithm_table, "schedule": asdict(schedule)}},
         "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
     }
+    if code := code_of(resolved):
+        resolved["code"] = code
     return RunConfig(
         experiment=tables["name"],
         label=label,

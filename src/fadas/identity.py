@@ -1,6 +1,9 @@
 """Which settings make a run what it is: those that its results depend on, beyond the rounding of the last bits."""
 
+import hashlib
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fadas.toml import flatten
@@ -19,6 +22,14 @@ def differences(one: Tables, other: Tables) -> list[str]:
     there, here = flatten(identity(one)), flatten(identity(other))
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     return [f"{key} was {there.get(key)!r} and is {here.get(key)!r}" for key in keys]
+
+
+def code_of(tables: Tables) -> dict[str, str]:
+    """A digest of each file of the user's code that settings name ("module:Name"): changed code is another run."""
+    texts = [value for value in flatten(tables).values() if isinstance(value, str)]
+    names = sorted({text.partition(":")[0] for text in texts if ":" in text} & sys.modules.keys())
+    paths = {name: getattr(sys.modules[name], "__file__", None) for name in names}
+    return {name: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] for name, path in paths.items() if path}
 
 
 def identity(tables: Tables) -> dict[str, Any]:

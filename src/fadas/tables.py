@@ -26,6 +26,7 @@ def load(
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     tables.setdefault("name", path.stem)
+    tables.pop("code", None)  # of a run's own config.toml: which code it had is for that run to say
     profiles = as_table(tables.pop("profiles", {}), "profiles")
     if profile is not None:
         if profile not in profiles:
