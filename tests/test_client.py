@@ -195,5 +195,5 @@ def test_a_module_that_remembers_something_by_itself_is_refused(buffer):
     if buffer:
         check(flat, task, local)
     else:
-        with pytest.raises(ValueError, match="called again: what it keeps in a Python attribute"):
+        with pytest.raises(ValueError, match="called again: what it keeps in a Python"):
             check(flat, task, local)

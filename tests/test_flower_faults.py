@@ -20,6 +20,7 @@ import fadas
 from fadas import checkpoint, lock, runs
 from fadas.build import ConfigError
 from fadas.flower import AsyncStrategy
+from fadas.flower.journal import Journal
 from fadas.ledger import Schedule
 from fadas.privacy import Private
 
@@ -518,6 +519,22 @@ def test_a_start_that_is_refused_keeps_no_lock(play, tmp_path):
         play({ONE: Node()})
     with (tmp_path / "fadas-0" / ".lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_run_that_another_server_finishes_before_the_lock_is_ours_is_left_alone(play, tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(mortal(8))})
+    claim = Journal._claim
+
+    def late(journal):
+        claim(journal)
+        (journal.folder / "summary.json").write_text("{}")
+
+    monkeypatch.setattr(Journal, "_claim", late)
+    before = content_of(tmp_path / "fadas-0")
+    with pytest.raises(ConfigError, match="holds a finished run"):
+        play({ONE: Node()})
+    assert content_of(tmp_path / "fadas-0") == {**before, "summary.json": b"{}"}
 
 
 def mortal(jobs, answer=trained):

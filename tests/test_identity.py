@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fadas.config import resolve
-from fadas.identity import precision, same
+from fadas.identity import code_of, precision, same
 from fadas.tables import load
 from test_cli import SMALL, fadas
 
@@ -76,3 +76,18 @@ def test_code_of_ones_own_that_has_changed_is_another_run(tmp_path):
     code.write_text(code.read_text().replace("0.5", "0.25"))
     assert "holds a run with other settings (code.mine was '" in fadas(*command, cwd=tmp_path, code=2).stderr
     fadas(*command, "--overwrite", cwd=tmp_path)
+
+
+def test_what_counts_is_the_code_that_was_imported(tmp_path, monkeypatch):
+    """Not what its file says by now, nor a text that happens to name a module."""
+    code = tmp_path / "imported_once.py"
+    code.write_text("def size():\n    return lambda delays: 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    step = "algorithms.custom={preset='fedbuff', step_size='imported_once:size'}"
+    resolved = [resolve(load(DEMO, [step]), "custom", 1).tables]
+    code.write_text("def size():\n    return lambda delays: 0.25\n")
+    resolved.append(resolve(load(DEMO, [step]), "custom", 1).tables)
+    assert resolved[0]["code"] == resolved[1]["code"]
+    assert list(resolved[0]["code"]) == ["imported_once"]
+    assert "code" not in tables("task.partition=iid")
+    assert code_of({"task": {"note": "random: a note"}}) == {}

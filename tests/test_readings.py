@@ -43,6 +43,8 @@ def test_a_figure_names_rows_that_it_has():
         ({1: 0.5, 4: 0.55, 8: 0.7, 10: 0.6}, "holds in part"),
         ({1: 0.7, 4: 0.6, 8: 0.7, 10: 0.6}, "holds in part"),  # 1 and 8 cannot be told apart
         ({1: 0.7, 4: 0.7, 8: 0.7, 10: 0.7}, "is open"),
+        ({1: 0.7, 4: 0.6, 8: 0.5, 10: 0.6}, "does not hold"),  # though 4 and 10 are alike
+        ({1: 0.5, 4: 0.7, 8: 0.7}, "holds in part so far"),  # 4 and 8 are level
         ({1: 0.5, 8: 0.7}, "holds so far"),
         ({8: 0.7}, "is open"),
         ({}, "is open"),
@@ -100,12 +102,30 @@ def test_times_to_the_target(tmp_path, three, five, text):
     assert reading(TIME, tmp_path).text.startswith(text)
 
 
+def test_a_line_that_diverged_later_was_not_the_fastest(tmp_path):
+    put(tmp_path, TIME, "FADAS, M = 3", [0.1, 0.7], diverged="not finite")
+    put(tmp_path, TIME, "FADAS, M = 5", [0.1] * 9 + [0.7])
+    assert reading(TIME, tmp_path).text.startswith("FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)")
+
+
+def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_path):
+    put(tmp_path, ROUNDS, "FADAS, M = 3", [0.5])
+    put(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 3)
+    row = next(row for row in ROUNDS.rows if row.name == "FADAS, M = 5")
+    path = Cell("cifar10-large-dir0.1", row.method, 1, row.set).path(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "curve": [[7, 35, 7.0, 0.6]]}))
+    verdict, text = reading(ROUNDS, tmp_path)
+    assert verdict == "is open"
+    assert "were never measured within the same rounds" in text
+
+
 def test_the_nearest_of_several_readings_of_one_row(tmp_path):
     assert nearest(ASYNC, 0, tmp_path) == ""
     put(tmp_path, ASYNC, "whole delta, M = 1", [0.2] * 6)
     put(tmp_path, ASYNC, "hinge, alpha = 0.9", [0.55] * 6)
+    put(tmp_path, ASYNC, "hinge, alpha = 0.2", [0.1], diverged="not finite")
     assert nearest(ASYNC, 0, tmp_path) == (
-        "nearest to the published 50.92 is hinge, alpha = 0.9 (55.0), within its spread (2 of 13 have been run)"
+        "nearest to the published 50.92 is hinge, alpha = 0.9 (55.0), within its spread (3 of 13 have been run)"
     )
     assert "hinge, alpha = 0.9 (55.0), outside its spread" in nearest(ASYNC, 1, tmp_path)
     assert nearest(artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"

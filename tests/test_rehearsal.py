@@ -1,5 +1,6 @@
 """Before a run: what the user's own parts of an algorithm get wrong is said in a sentence."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,6 @@ from fadas.ledger import Job
 from fadas.model import Model, Update
 from fadas.optim import SGD
 from fadas.rehearsal import rehearse_step
-from fadas.stepsize import Constant
 
 
 def updates(start):
@@ -53,11 +53,18 @@ class Decay:
 def test_parts_that_do_not_fit_or_are_not_pure(algorithm, message):
     start = Model(torch.zeros(4), torch.zeros(0))
     with pytest.raises(ValueError, match=message):
-        rehearse_step(algorithm, start, updates(start))
+        rehearse_step(algorithm, start, updates(start), 10)
+
+
+class OfTheOthers:
+    """Divides by the number of clients that are not in the buffer."""
+
+    def __call__(self, state, step, updates, clients):
+        return updates[0].delta / (clients - len(updates)), {}
 
 
 def test_parts_that_do():
     start = Model(torch.zeros(4), torch.zeros(0))
-    for algorithm in (FADAS(), Algorithm(Mean(), SGD(), Constant(1))):
-        assert rehearse_step(algorithm, start, updates(start)).version == 1
+    for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda delays: np.float32(1)), Algorithm(OfTheOthers())):
+        assert rehearse_step(algorithm, start, updates(start), 10).version == 1
     assert not start.params.any()

@@ -353,6 +353,16 @@ def test_for_a_point_that_diverges_late_the_next_best_goes_on(monkeypatch, tmp_p
     assert [row.point["local.lr"] for row in ranked if row.best] == ([best] if best else [])
 
 
+def test_halving_keeps_the_checkpoints_of_runs_that_had_got_further(tmp_path):
+    todo = points(short(), ["fedbuff"], [1], tmp_path, 0.2)
+    for point in todo[:4]:
+        run_point({}, replace(point, share=0.9))
+    before = sorted(tmp_path.rglob("*.ckpt"))
+    assert len(before) == 4
+    list(search(todo, 1, HALVING))
+    assert len(set(before) & set(tmp_path.rglob("*.ckpt"))) >= 3, "but for the one that went on to the end"
+
+
 @pytest.mark.parametrize("rungs", [HALVING, (1.0,)])
 def test_a_task_without_accuracy_is_refused_before_anything_is_run(monkeypatch, tmp_path, rungs):
     monkeypatch.setattr(Task, "measured", {"r2": None})

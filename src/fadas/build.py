@@ -6,13 +6,16 @@ that says where it is and, for a name, what was probably meant.
 
 import difflib
 import errno
+import hashlib
 import inspect
 import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Table = Mapping[str, Any]
@@ -73,13 +76,23 @@ def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
     if "" not in sys.path:
         sys.path.append("")  # code in the current folder is found; at the end, so that it hides nobody else's
     try:
-        found = getattr(import_module(module), attribute)
+        found = getattr(_imported(module), attribute)
     except Exception as error:  # importing runs the user's code, which may fail in any way
         where = " (looked for in the current folder and where Python does)" if isinstance(error, ImportError) else ""
         raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}{where}") from error
     if not callable(found):
         raise ConfigError(f"{kind} {name!r} is a {type(found).__name__}, not something that makes one")
     return found
+
+
+outside: dict[str, str] = {}  # by the name of a module of the user's: a digest of its file when it was imported
+
+
+def _imported(name: str) -> types.ModuleType:
+    module = import_module(name)
+    with suppress(OSError, TypeError):  # it may be no file
+        outside.setdefault(name, hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()[:12])
+    return module
 
 
 def _first_line(error: Exception) -> str:

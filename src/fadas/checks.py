@@ -37,7 +37,9 @@ class Checks:
         if not update.examples > 0:
             return update, "no examples"
         if self.norm is not None:
-            length = math.sqrt(float(update.delta.double().square().sum()))  # float32 would overflow
+            length = float(update.delta.square().sum().sqrt())
+            if not math.isfinite(length):  # its square overflows
+                length = math.sqrt(float(update.delta.double().square().sum()))
             if length > self.norm and self.excess == "refuse":
                 return update, "norm above bound"
             if length > self.norm:

@@ -118,20 +118,20 @@ def _other_states() -> tuple[object, ...]:
 
 
 def _check_module(flat: FlatModule, task: Task) -> None:
-    losses: list[Tensor] = []
     try:
-        draws(flat, task)
-        for _ in range(2 if flat.device == "cpu" else 0):  # elsewhere the same sum may be rounded in two ways
-            with torch.random.fork_rng(devices=[]):
-                losses.append(_rehearsed(flat, task))
+        _, first = _drawn(flat, task)
+        if flat.device != "cpu":
+            return  # there the same sum may be rounded in two ways
+        with torch.random.fork_rng(devices=[]):
+            second = _rehearsed(flat, task)
     except _Unseeded:
         raise
     except Exception:  # what does not work shows when it is trained
         return
-    if losses and not torch.allclose(losses[0], losses[1], 1e-4, 1e-7, equal_nan=True):
+    if not torch.allclose(first, second, 1e-4, 1e-7, equal_nan=True):
         raise ValueError(
-            "the task's module gives something else when it is called again: what it keeps in a Python attribute would "
-            "depend on which jobs were done before; make that a buffer, which each job starts with"
+            "the task's module or loss gives something else when it is called again: what it keeps in a Python "
+            "attribute or in a frozen parameter depends on which jobs were done before; make that a buffer"
         )
 
 
@@ -175,7 +175,12 @@ def draws(flat: FlatModule, task: Task) -> set[str]:
 
     A job seeds torch's generators, and no other: an error where they draw from Python's or numpy's.
     """
-    device, moved = torch.device(flat.device), set[str]()
+    return _drawn(flat, task)[0]
+
+
+def _drawn(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
+    """What `draws` says, and the loss."""
+    device = torch.device(flat.device)
     generators: dict[str, Callable[[], Tensor]] = {"cpu": torch.get_rng_state}
     if device.type == "cuda":
         generators["cuda"] = partial(torch.cuda.get_rng_state, device)
@@ -183,15 +188,14 @@ def draws(flat: FlatModule, task: Task) -> set[str]:
     try:
         with torch.random.fork_rng([device] if "cuda" in generators else []):
             states = {kind: read() for kind, read in generators.items()}
-            _rehearsed(flat, task)
-            moved = {kind for kind, read in generators.items() if not torch.equal(states[kind], read())}
+            loss = _rehearsed(flat, task)
+            return {kind for kind, read in generators.items() if not torch.equal(states[kind], read())}, loss
     finally:
         if others != _other_states():
             raise _Unseeded(
                 "the task's module or loss draws from the global generator of Python or numpy, so a run would not "
                 "depend on its seed alone; draw from torch's"
             )
-    return moved
 
 
 @torch.no_grad()

@@ -109,7 +109,7 @@ def rehearse(config: RunConfig, task: Task) -> None:
         flat = FlatModule(task.module(config.seed), config.device)
         start = flat.read()
         update = train(flat, task, local, config.seed, jobs[0], start)
-        after = rehearse_step(config.algorithm, start, [replace(update, job=job) for job in jobs])
+        after = rehearse_step(config.algorithm, start, [replace(update, job=job) for job in jobs], config.clients)
         checkpoint.check(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)

@@ -1,11 +1,9 @@
 """Which settings make a run what it is: those that its results depend on, beyond the rounding of the last bits."""
 
-import hashlib
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from fadas.build import outside
 from fadas.toml import flatten
 
 Tables = Mapping[str, Any]
@@ -27,9 +25,8 @@ def differences(one: Tables, other: Tables) -> list[str]:
 def code_of(tables: Tables) -> dict[str, str]:
     """A digest of each file of the user's code that settings name ("module:Name"): changed code is another run."""
     texts = [value for value in flatten(tables).values() if isinstance(value, str)]
-    names = sorted({text.partition(":")[0] for text in texts if ":" in text} & sys.modules.keys())
-    paths = {name: getattr(sys.modules[name], "__file__", None) for name in names}
-    return {name: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] for name, path in paths.items() if path}
+    names = {text.partition(":")[0] for text in texts if ":" in text}
+    return {name: outside[name] for name in sorted(names & outside.keys())}
 
 
 def identity(tables: Tables) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 Slots = Mapping[str, Tensor]
+MOMENTS = ("m", "v", "vhat")  # the slots of the optimizers here
 
 
 class Optimizer(Protocol):

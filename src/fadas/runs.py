@@ -69,7 +69,7 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
         if not same(held, tables):
             some = differences(held, tables)
             which = "; ".join([*some[:2], *([f"{len(some) - 2} more"] if len(some) > 2 else [])])
-            raise ConfigError(f"{folder} holds a run with other settings ({which})", "settings")
+            raise ConfigError(f"{folder} holds a run with other settings{f' ({which})' if which else ''}", "settings")
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)

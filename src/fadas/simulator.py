@@ -162,7 +162,7 @@ class Simulation:
             time=float(plan.time[step.index]),
             wall=self.progress.wall,
             updates=self.progress.updates,
-            eta=self.server.algorithm.step_size(step.delays),
+            eta=float(self.server.algorithm.step_size(step.delays)),
             jobs=tuple(
                 JobRecord(job.id, job.client, tau, float(plan.start[job.id]), float(plan.end[job.id]))
                 for job, tau in zip(step.jobs, step.delays, strict=True)

@@ -17,7 +17,7 @@ from typing import Any
 from fadas import runs
 from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
-from fadas.names import checkpoints
+from fadas.names import checkpoint, checkpoints
 from fadas.parallel import each
 from fadas.summary import summarise
 from fadas.tables import Table, put
@@ -255,9 +255,10 @@ def _give_up_behind(results: Sequence[tuple[Point, Mapping[str, Any]]], wanted: 
     ranked = rank(results)
     for label, number in wanted.items():
         behind = [row.name for row in ranked if row.label == label][survivors(number) :]
-        for point, _ in results:
-            if point.label == label and point.name in behind:
-                for path in checkpoints(point.folder):
+        for point, summary in results:
+            made = checkpoints(point.folder) if point.label == label and point.name in behind else []
+            if made and made[0].name == checkpoint(summary["step"]):  # it ends here, and did not get further before
+                for path in made:
                     path.unlink(missing_ok=True)
 
 

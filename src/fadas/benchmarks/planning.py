@@ -21,6 +21,7 @@ def bench_plan(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
         begin = time.perf_counter()
         plan(SCHEDULE, clients, Delays(Uniform(1.0, 2.0)), updates=updates)
         seconds = time.perf_counter() - begin
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         plain, _ = plain_loop(SCHEDULE, clients, max(100, updates // 1000))
         rows.append(
             {
@@ -30,7 +31,7 @@ def bench_plan(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
                 "us_per_update": 1e6 * seconds / updates,
                 "plain_us_per_update": 1e6 * plain,
                 "ratio": plain * updates / seconds,
-                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "peak_mib": peak,
             }
         )
     return {"planning against a plain event loop, M_c = 1000, M = 100": rows}

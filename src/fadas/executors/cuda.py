@@ -51,7 +51,7 @@ class Cuda(Executor):
         if not 1 <= streams <= _MOST:
             raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
         if not task.alike:
-            raise RuntimeError("clients have examples of different shapes")
+            raise RuntimeError("clients have examples of different shapes or types")
         drawn = draws(FlatModule(task.module(seed), device), task)
         if "cpu" in drawn:
             raise RuntimeError("the module or the loss draws random numbers on the host, which a graph would repeat")

@@ -252,7 +252,7 @@ class Federation:
             time=self.now(),
             wall=self.now(),
             updates=self.updates,
-            eta=self.strategy.algorithm.step_size(step.delays),
+            eta=float(self.strategy.algorithm.step_size(step.delays)),
             jobs=jobs,
             train_loss=loss,
             dropped=self.dropped,
@@ -282,7 +282,7 @@ def rehearse(server: Server) -> None:
     x, jobs = server.model, [Job(k, k, 0) for k in range(server.ledger.schedule.buffer)]
     updates = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1) for job in jobs]
     try:
-        rehearse_step(server.algorithm, x, updates)
+        rehearse_step(server.algorithm, x, updates, server.ledger.schedule.concurrency + len(jobs))  # as many may come
     except Exception as error:  # the algorithm's parts may be the user's own
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(f"{server.algorithm} cannot take a step of {len(jobs)} updates: {text}") from error

@@ -29,21 +29,26 @@ def reading(figure: Artefact, results: Path) -> Reading:
     found = {row.name: results_of(figure, row, 0, results) for row in figure.rows}
     pairs = [(pair, 1) for pair in figure.ahead] + [(pair, 0) for pair in figure.alike]
     missing = [name for name, runs in found.items() if not runs and any(name in pair for pair, _ in pairs)]
-    outcomes: list[bool] = []
+    ordered: list[bool] = []  # is the first ahead of the second? Where they are level, that is open
+    level: list[bool] = []
     parts: list[str] = []
     for (one, other), expected in pairs:
         if one in missing or other in missing:
             continue
         order, text = _compare(figure, one, other, found[one][0], found[other][0])
         parts.append(text)
-        # Lines that are level leave their order open; that two are alike means little where no order shows.
-        if order if expected else outcomes and order is not None:
-            outcomes.append(order == expected)
-    verdict = "is open"
-    if outcomes:
-        whole = all(outcomes) and (missing or len(outcomes) == len(pairs))
-        verdict = "holds" if whole else "holds in part" if any(outcomes) else "does not hold"
-        verdict += " so far" if missing else ""
+        if expected and order:
+            ordered.append(order == expected)
+        elif not expected and order is not None:
+            level.append(order == expected)
+    if not ordered:  # that some are alike means little where no order shows
+        verdict = "is open" if all(level) else "does not hold"
+    elif not any(ordered):
+        verdict = "does not hold"
+    else:
+        verdict = "holds" if all(ordered + level) and len(ordered + level) == len(parts) else "holds in part"
+    if missing and verdict != "is open":
+        verdict += " so far"
     if missing:
         parts.append(f"{len(missing)} of {len(figure.rows)} lines have not been run")
     return Reading(verdict, "; ".join(parts))
@@ -70,6 +75,8 @@ def _compare(figure: Artefact, one: str, other: str, mine: Result, theirs: Resul
     else:
         axis = list(_AXES).index(figure.axis)
         end = min((run.curve[-1][axis] for run in (mine, theirs) if not run.diverged), default=0.0)
+        if any(run.curve[0][axis] > end for run in (mine, theirs) if not run.diverged):
+            return None, f"{one} and {other} were never measured within the same {_AXES[figure.axis]}"
         lines = [_accuracy(run, axis, end) for run in (mine, theirs)]
     a, b = lines
     level = a.score == b.score or abs(a.score - b.score) <= max(a.margin, b.margin) + 1e-9
@@ -79,6 +86,8 @@ def _compare(figure: Artefact, one: str, other: str, mine: Result, theirs: Resul
 
 
 def _time_to(target: float, run: Result) -> float:
+    if run.diverged:  # whatever it touched on its way
+        return math.inf
     return next((time for _, _, time, accuracy in run.curve if accuracy >= target), math.inf)
 
 
@@ -97,8 +106,10 @@ def nearest(table: Artefact, column: int, results: Path) -> str:
         return ""
     published, spread = first[column]
     found: list[tuple[float, str]] = []
+    number = 0
     for row in table.rows:
         for run in results_of(table, row, column, results):
+            number += 1
             if run.accuracy is not None:
                 mean = 100 * run.accuracy
                 found.append((abs(mean - published), f"{row.name} ({mean:.1f})"))
@@ -106,5 +117,5 @@ def nearest(table: Artefact, column: int, results: Path) -> str:
         return ""
     distance, name = min(found)
     where = "within" if distance <= spread else "outside"
-    run = f"{len(found)} of {len(table.rows)}"
+    run = f"{number} of {len(table.rows)}"
     return f"nearest to the published {published:.2f} is {name}, {where} its spread ({run} have been run)"
