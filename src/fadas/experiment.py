@@ -146,7 +146,7 @@ def execute(
         say(f"{folder}: interrupted before, without a checkpoint that can be used; begun anew")
     lines = [] if kept is None else runs.read_lines(folder / "metrics.jsonl")
     sink = make_sink(folder) if make_sink else None
-    if counts := label_counts(simulation.task):
+    if counts := simulation.task.label_counts():
         writer.write_json("partition.json", {"counts": counts})
 
     def save() -> int:
@@ -264,17 +264,6 @@ def _save_model(simulation: Simulation, folder: Path) -> None:
     else:
         state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
         (folder / "model.safetensors").write_bytes(save(state))  # save_file hides it from others, and hides OSErrors
-
-
-def label_counts(task: Task) -> list[list[int]] | None:
-    """For each client, how many examples of each label it has; None where targets are no labels, or too many."""
-    labels = [task.targets(client) for client in range(len(task.clients))]
-    if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
-        return None
-    classes = 1 + max(int(targets.max()) for targets in labels)
-    if classes * len(labels) > 200_000:
-        return None
-    return [torch.bincount(targets, minlength=classes).tolist() for targets in labels]
 
 
 def _tensorboard() -> Callable[[Path], OnRecord]:

@@ -104,6 +104,16 @@ class Task:
             return self.clients.data[-1][self.clients.parts[client]]
         return self.clients[client][-1]
 
+    def label_counts(self) -> list[list[int]] | None:
+        """For each client, how many examples of each label it has; None where targets are no labels, or too many."""
+        labels = [self.targets(client) for client in range(len(self.clients))]
+        if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
+            return None
+        classes = 1 + max(int(targets.max()) for targets in labels)
+        if classes * len(labels) > 200_000:
+            return None
+        return [torch.bincount(targets, minlength=classes).tolist() for targets in labels]
+
     def module(self, seed: int = 0) -> nn.Module:
         """A fresh module. One made by a function is initialised from the seed; a given one is copied as it is."""
         if isinstance(self.model, nn.Module):
