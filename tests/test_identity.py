@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fadas.build import lookup
 from fadas.config import resolve
 from fadas.identity import code_of, precision, same
 from fadas.tables import load
@@ -91,3 +92,4 @@ def test_what_counts_is_the_code_that_was_imported(tmp_path, monkeypatch):
     assert list(resolved[0]["code"]) == ["imported_once"]
     assert "code" not in tables("task.partition=iid")
     assert code_of({"task": {"note": "random: a note"}}) == {}
+    assert lookup({}, "task", "builtins:int") is int, "which has no file"

@@ -90,8 +90,9 @@ outside: dict[str, str] = {}  # by the name of a module of the user's: a digest 
 
 def _imported(name: str) -> types.ModuleType:
     module = import_module(name)
-    with suppress(OSError, TypeError):  # it may be no file
-        outside.setdefault(name, hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()[:12])
+    with suppress(OSError):  # not every module is a file
+        content = Path(getattr(module, "__file__", None) or "").read_bytes()
+        outside.setdefault(name, hashlib.sha256(content).hexdigest()[:12])
     return module
 
 
