@@ -54,8 +54,9 @@ class Algorithm:
             given = [u.buffers for u in updates]
             # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
             now = mean(given).clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
-            moved = now if self.statistics == 1 else torch.lerp(buffers, now, self.statistics)
-            buffers = moved.where(now != buffers, buffers)  # a mask's infinities stay
+            if self.statistics < 1:  # between two infinities, such as a mask's, there is nothing
+                now = torch.lerp(buffers, now, self.statistics).where(now != buffers, buffers)
+            buffers = now
         return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
 
 
