@@ -32,7 +32,8 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     classes = outputs.shape[1] if outputs.dim() > 1 else 1
     if classes < 2 or outputs[:, 0].shape != targets.shape:  # which would compare something, but not that
         shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
-        raise ValueError(f"accuracy needs an output per class and a label per example, not {shapes}; name others")
+        needs = "accuracy needs an output per class and a label per example"
+        raise ValueError(f"{needs}, not {shapes}; give the task metrics of its own")
     return (outputs.argmax(1) == targets).double().mean()
 
 
