@@ -21,8 +21,8 @@ from fadas.algorithms import (
 )
 from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
-from fadas.ledger import Job, Schedule, Step
-from fadas.model import Model, ServerState, Update
+from fadas.core.ledger import Job, Schedule, Step
+from fadas.core.model import Model, ServerState, Update
 from fadas.optim import SGD
 from fadas.planner import plan
 from fadas.simulator import simulate

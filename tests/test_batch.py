@@ -12,12 +12,12 @@ from torch import nn
 from conftest import make_task
 from fadas.algorithms import FADAS
 from fadas.batch import BatchTrainer
-from fadas.build import Diverged
 from fadas.client import LocalSGD, train
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model
 from fadas.executors import EXECUTORS, Batched
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model
 from fadas.planner import plan
+from fadas.registry import Diverged
 from fadas.simulator import simulate
 from fadas.task import Subsets, Task, cross_entropy
 

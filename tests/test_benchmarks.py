@@ -9,12 +9,12 @@ from fadas.benchmarks import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.benchmarks.cpu import alive
 from fadas.benchmarks.planning import plain_loop as plain_events
 from fadas.benchmarks.workloads import LOCAL, mlp, plain_loop
-from fadas.build import ConfigError
+from fadas.core.ledger import Schedule
 from fadas.delays import Delays, Uniform
 from fadas.executors import EXECUTORS
-from fadas.ledger import Schedule
 from fadas.optim import AMSGrad
 from fadas.planner import plan
+from fadas.registry import ConfigError
 from fadas.simulator import simulate
 from fadas.stepsize import Constant
 

@@ -8,15 +8,15 @@ import torch
 
 from conftest import make_task
 from fadas.algorithms import FADAS, FedAdagrad, FedAdam, FedAvg, FedBuff, FedYogi
-from fadas.build import Diverged
-from fadas.checks import Checks
 from fadas.client import LocalSGD
+from fadas.core.ledger import Job, Ledger, Schedule
+from fadas.core.model import Model, Update
+from fadas.core.server import Server
+from fadas.core.update_checks import Checks
 from fadas.delays import Delays, Large
 from fadas.faults import Fault
-from fadas.ledger import Job, Ledger, Schedule
-from fadas.model import Model, Update
 from fadas.planner import ARRIVED, REFUSED, plan, replan
-from fadas.server import Server
+from fadas.registry import Diverged
 from fadas.simulator import simulate
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fadas.client import LocalSGD, lessons
-from fadas.ledger import Job
+from fadas.core.ledger import Job
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import ARCHIVES, LAYOUTS, crop_and_flip, records
 from fadas.tasks.models import MODELS, cnn, resnet18, resnet18_gn

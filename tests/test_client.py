@@ -12,8 +12,8 @@ from torch import nn
 import fadas
 from conftest import make_task
 from fadas.client import LocalSGD, check, draws, lessons, train
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 

@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fadas.algorithms import FADAS, Algorithm
-from fadas.build import ConfigError, convert
 from fadas.combine import Calibrated, ExampleWeighted
 from fadas.config import resolve, seeds
+from fadas.core.ledger import Schedule
 from fadas.delays import Mild, Uniform
 from fadas.experiment import make_plan
-from fadas.ledger import Schedule
 from fadas.optim import AMSGrad, Torch
+from fadas.registry import ConfigError, convert
 from fadas.stepsize import DelayAdaptive
 from fadas.tables import load, select
 from fadas.toml import dumps

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from fadas.build import ConfigError
+from fadas.registry import ConfigError
 from fadas.tasks.data import Archive, root
 from test_cli import fadas
 

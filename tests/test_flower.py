@@ -22,9 +22,9 @@ pytest.importorskip("flwr")
 
 import fadas
 from fadas.client import LocalSGD, train
+from fadas.core.ledger import Job, Step
+from fadas.core.model import FlatModule, ServerState, Update
 from fadas.delays import Delays, Uniform
-from fadas.ledger import Job, Step
-from fadas.model import FlatModule, ServerState, Update
 from fadas.planner import plan
 from fadas.simulator import simulate
 from fadas.tasks import TASKS

@@ -18,8 +18,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 import fadas
+from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
-from fadas.ledger import Schedule
 
 NODES = 3
 PATIENCE = 600  # seconds: on a busy machine it takes Ray more than one minute until its workers answer

@@ -13,10 +13,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.server.utils.validator import validate_message
 
 import fadas
+from fadas.core.ledger import Job
 from fadas.flower import messages
 from fadas.flower.arrays import Layout, trainable
 from fadas.flower.roster import Roster
-from fadas.ledger import Job
 from fadas.privacy import Private, epsilon
 from test_flower_faults import AMOUNT, INITIAL, ONE, THREE, TWO, Node, Nodes, mortal, play, said
 
@@ -204,7 +204,9 @@ def test_arrays_that_no_server_can_keep_are_refused_by_name(dtype):
 @pytest.mark.parametrize("reply", ["arrays", "delta"])
 def test_a_client_that_changes_nothing_of_a_model_in_half_precision_has_a_delta_of_nothing(reply):
     layout = Layout(ArrayRecord({"w": Array(np.array([1.0, -2.0, 0.3], np.float16))}), trainable)
-    x = fadas.model.Model(layout.initial.params + 1e-4, layout.initial.buffers)  # of the server's, more exact than that
+    x = fadas.core.model.Model(
+        layout.initial.params + 1e-4, layout.initial.buffers
+    )  # of the server's, more exact than that
     sent = layout.write(x)["w"].numpy()
     answer = RecordDict({"arrays": ArrayRecord({"w": Array(sent if reply == "arrays" else np.zeros_like(sent))})})
     news, _ = messages.update(Job(0, 0, 0), answer, x, layout, reply)

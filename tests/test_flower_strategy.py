@@ -12,13 +12,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 import fadas
 from fadas.algorithms import ALGORITHMS
-from fadas.build import ConfigError
+from fadas.core.ledger import Ledger, Schedule
+from fadas.core.model import Model
+from fadas.core.server import Server
 from fadas.flower import AsyncStrategy
 from fadas.flower.federation import rehearse
-from fadas.ledger import Ledger, Schedule
-from fadas.model import Model
+from fadas.registry import ConfigError
 from fadas.robust import Trimmed
-from fadas.server import Server
 from test_flower_faults import Clock, Node, Nodes
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fadas.build import lookup
 from fadas.config import resolve
 from fadas.identity import code_of, precision, same
+from fadas.registry import lookup
 from fadas.tables import load
 from test_cli import SMALL, fadas
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadas.ledger import Job, Ledger, Schedule, Step, tau_statistics
+from fadas.core.ledger import Job, Ledger, Schedule, Step, tau_statistics
 
 
 @st.composite

@@ -8,8 +8,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from fadas.build import ConfigError
 from fadas.live import Follower, view, watch
+from fadas.registry import ConfigError
 from fadas.runs import Writer
 from fadas.summary import summarise
 from test_runs import line

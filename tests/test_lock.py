@@ -14,9 +14,9 @@ import pytest
 
 from conftest import waiting
 from fadas import lock, runs
-from fadas.build import ConfigError
 from fadas.config import resolve
 from fadas.experiment import execute, make_plan, make_simulation, make_task
+from fadas.registry import ConfigError
 from fadas.tables import load
 from test_cli import DEMO, FADAS, fadas
 

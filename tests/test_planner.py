@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from conftest import make_task
 from fadas.algorithms import FedBuff
 from fadas.client import LocalSGD
+from fadas.core.ledger import Schedule
 from fadas.delays import Delays, Large, Mild, Uniform
 from fadas.faults import Fault
-from fadas.ledger import Schedule
 from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
 from fadas.robust import Trimmed
 from fadas.simulator import simulate
@@ -205,7 +205,7 @@ def test_the_work_per_event_does_not_grow_with_the_number_of_clients():
     program = """
 import sys
 from fadas.delays import Delays, Uniform
-from fadas.ledger import Schedule
+from fadas.core.ledger import Schedule
 from fadas.planner import plan
 lines = 0
 def count(frame, event, arg):

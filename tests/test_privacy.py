@@ -9,9 +9,9 @@ import torch
 from conftest import make_task
 from fadas.algorithms import Algorithm
 from fadas.client import LocalSGD
+from fadas.core.ledger import Job, Step
+from fadas.core.model import Model, ServerState, Update
 from fadas.delays import Delays, Large
-from fadas.ledger import Job, Step
-from fadas.model import Model, ServerState, Update
 from fadas.optim import AMSGrad
 from fadas.planner import plan
 from fadas.privacy import Private, Spending, epsilon

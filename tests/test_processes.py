@@ -13,9 +13,9 @@ import torch
 
 from conftest import make_task, make_wide_task
 from fadas.algorithms import FADAS
-from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.config import resolve
+from fadas.core.update_checks import Checks
 from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.experiment import make_plan, make_simulation

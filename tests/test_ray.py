@@ -14,10 +14,10 @@ import torch
 from conftest import make_task, make_wide_task
 from fadas.algorithms import CA2FL, FADAS, FedBuff
 from fadas.client import LocalSGD
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, Ray
-from fadas.ledger import Job
-from fadas.model import FlatModule
 from fadas.planner import plan
 from fadas.simulator import simulate
 

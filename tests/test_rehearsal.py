@@ -6,10 +6,10 @@ import torch
 
 from fadas.algorithms import FADAS, Algorithm
 from fadas.combine import Mean
-from fadas.ledger import Job
-from fadas.model import Model, Update
+from fadas.core.ledger import Job
+from fadas.core.model import Model, Update
+from fadas.core.trial_step import rehearse_step
 from fadas.optim import SGD
-from fadas.rehearsal import rehearse_step
 
 
 def updates(start):

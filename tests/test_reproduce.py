@@ -13,8 +13,8 @@ import pytest
 
 from conftest import reproduce
 from fadas import lock
-from fadas.build import ConfigError, Interrupted
 from fadas.experiment import execute
+from fadas.registry import ConfigError, Interrupted
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target

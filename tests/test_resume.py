@@ -8,12 +8,12 @@ import torch
 from conftest import make_task
 from fadas import checkpoint, snapshot
 from fadas.algorithms import ALGORITHMS, FADAS, Algorithm
-from fadas.checks import Checks
 from fadas.client import LocalSGD
+from fadas.core.ledger import Schedule
+from fadas.core.update_checks import Checks
 from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
-from fadas.ledger import Schedule
 from fadas.planner import plan
 from fadas.privacy import Private
 from fadas.simulator import simulate

@@ -9,10 +9,10 @@ from conftest import make_task
 from fadas.algorithms import Algorithm
 from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Mean
+from fadas.core.ledger import Job, Step
+from fadas.core.model import Model, ServerState, Update
 from fadas.delays import Delays, Uniform
 from fadas.faults import Fault
-from fadas.ledger import Job, Step
-from fadas.model import Model, ServerState, Update
 from fadas.planner import plan
 from fadas.robust import Clipped, Median, Trimmed
 from fadas.simulator import simulate

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from fadas import checkpoint
-from fadas.build import ConfigError
+from fadas.registry import ConfigError
 from fadas.runs import Writer, check, find, read, to_json, unfinished
 from fadas.summary import summarise
 

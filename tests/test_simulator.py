@@ -14,13 +14,13 @@ from conftest import make_task
 from fadas.algorithms import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
 from fadas.client import LocalSGD, lessons, train
 from fadas.combine import Mixing
+from fadas.core.ledger import Ledger, Schedule
+from fadas.core.model import FlatModule, Model, Update
+from fadas.core.server import Server
 from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
-from fadas.ledger import Ledger, Schedule
-from fadas.model import FlatModule, Model, Update
 from fadas.optim import AMSGrad
 from fadas.planner import ARRIVED, plan
-from fadas.server import Server
 from fadas.simulator import simulate
 from fadas.stepsize import Constant
 

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import reproduce
 from fadas import lock
-from fadas.build import ConfigError
+from fadas.registry import ConfigError
 from fadas.report.artefacts import Cell, artefacts, load
 from fadas.report.reproduction import blocks
 from fadas.report.searches import SEED, Search, find, path_of, read

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         FedBuff,
         FedYogi,
     )
-    from fadas.build import Diverged
     from fadas.client import LocalSGD
+    from fadas.core.ledger import Job, Ledger, Schedule, Step
+    from fadas.core.model import Model, Update
+    from fadas.core.server import Server
     from fadas.delays import Delays, Large, Mild
-    from fadas.ledger import Job, Ledger, Schedule, Step
-    from fadas.model import Model, Update
     from fadas.planner import Plan, plan
-    from fadas.server import Server
+    from fadas.registry import Diverged
     from fadas.simulator import Record, Simulation, simulate
     from fadas.task import Task
 

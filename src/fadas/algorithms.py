@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 
 from fadas.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, mean
-from fadas.ledger import Refill, Schedule, Step
-from fadas.model import Model, ServerState, Update
+from fadas.core.ledger import Refill, Schedule, Step
+from fadas.core.model import Model, ServerState, Update
 from fadas.optim import SGD, Adagrad, Adam, AMSGrad, Optimizer, Yogi
 from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial, StepSize
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.client import LocalSGD, draws, lessons, train
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model, Update
 from fadas.stacked import Stacked
 from fadas.stacked_losses import together
 from fadas.task import Task

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
-from fadas.ledger import Job, whole
-from fadas.model import FlatModule, Model, Update
+from fadas.core.ledger import Job, whole
+from fadas.core.model import FlatModule, Model, Update
 from fadas.rng import BATCHES, mix
 from fadas.task import Subsets, Task
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fadas.ledger import Step
-from fadas.model import ServerState, Update
+from fadas.core.ledger import Step
+from fadas.core.model import ServerState, Update
 from fadas.privacy import Private
 from fadas.robust import Clipped, Median, Trimmed
 

@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any
 
 from fadas.algorithms import ALGORITHMS, Algorithm
-from fadas.build import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
-from fadas.checks import Checks
 from fadas.client import LocalSGD
 from fadas.combine import COMBINES, Combine
+from fadas.core.ledger import Refill, Schedule
+from fadas.core.update_checks import Checks
 from fadas.delays import DELAYS, Delays
 from fadas.delays import Table as DelayTable
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
 from fadas.identity import code_of
-from fadas.ledger import Refill, Schedule
 from fadas.optim import OPTIMIZERS, Optimizer
+from fadas.registry import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
 from fadas.stepsize import STEP_SIZES, StepSize
 from fadas.tables import OWN_SECTIONS, as_table
 from fadas.tasks import TASKS

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from fadas.model import Update
+from fadas.core.model import Update
 from fadas.planner import Plan
 from fadas.rng import FAULT, mix
 

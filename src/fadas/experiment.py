@@ -12,15 +12,15 @@ import torch
 from safetensors.torch import save
 
 from fadas import checkpoint, runs
-from fadas.build import FULL, ConfigError, Diverged, Interrupted
 from fadas.client import train
 from fadas.config import RunConfig
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule
+from fadas.core.trial_step import rehearse_step
 from fadas.executors.precision import threads
-from fadas.ledger import Job
-from fadas.model import FlatModule
 from fadas.planner import Plan, plan
 from fadas.provenance import provenance
-from fadas.rehearsal import rehearse_step
+from fadas.registry import FULL, ConfigError, Diverged, Interrupted
 from fadas.simulator import Record, Simulation, simulate
 from fadas.snapshot import restore, take
 from fadas.summary import summarise

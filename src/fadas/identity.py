@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fadas.build import outside
+from fadas.registry import outside
 from fadas.toml import flatten
 
 Tables = Mapping[str, Any]

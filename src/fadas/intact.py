@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fadas.ledger import TAUS
-from fadas.records import LATEST
+from fadas.core.ledger import TAUS
+from fadas.core.records import LATEST
 
 _NUMBER = int | float
 # what files that make no sense lead to

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from fadas.build import ConfigError
+from fadas.registry import ConfigError
 
 try:
     import fcntl

@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
+from fadas.core.ledger import Job, Ledger, Schedule, tau_statistics, whole
+from fadas.core.records import LATEST
 from fadas.delays import Delays
 from fadas.faults import check, fails, outage
-from fadas.ledger import Job, Ledger, Schedule, tau_statistics, whole
-from fadas.records import LATEST
 from fadas.rng import DROPOUT, DURATION, TIER
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from fadas.ledger import Step
-from fadas.model import ServerState, Update
+from fadas.core.ledger import Step
+from fadas.core.model import ServerState, Update
 from fadas.rng import NOISE, mix
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fadas import lock, runs
-from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
+from fadas.core.ledger import TAUS
 from fadas.experiment import OnRecord, execute, make_plan, make_simulation, shared_task
 from fadas.identity import same
-from fadas.ledger import TAUS
+from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Result
 from fadas.report.artefacts import load as load_result
 from fadas.tables import load, select

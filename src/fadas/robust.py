@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fadas.ledger import Step, whole
-from fadas.model import ServerState, Update
+from fadas.core.ledger import Step, whole
+from fadas.core.model import ServerState, Update
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from fadas import intact, lock
-from fadas.build import ConfigError
 from fadas.identity import differences, identity, same
 from fadas.names import checkpoints, is_checkpoint, is_ours
+from fadas.registry import ConfigError
 from fadas.toml import dumps
 
 Line = dict[str, Any]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from fadas.algorithms import Algorithm
-from fadas.build import Diverged
-from fadas.checks import Checks
 from fadas.client import LocalSGD, check
+from fadas.core.ledger import Job, Step, whole
+from fadas.core.model import FlatModule, Update
+from fadas.core.records import JobRecord, Record
+from fadas.core.server import Server
+from fadas.core.update_checks import Checks
 from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
 from fadas.executors.precision import threads
-from fadas.ledger import Job, Step, whole
-from fadas.model import FlatModule, Update
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
-from fadas.records import JobRecord, Record
-from fadas.server import Server
+from fadas.registry import Diverged
 from fadas.task import Task
 
 

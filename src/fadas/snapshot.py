@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fadas.ledger import Ledger
-from fadas.memory import State, fitting, pack, pack_updates, unpack, unpack_updates
-from fadas.model import Model
+from fadas.core.ledger import Ledger
+from fadas.core.model import Model
+from fadas.core.saved_state import State, fitting, pack, pack_updates, unpack, unpack_updates
 from fadas.planner import ARRIVED, Plan, replan
 from fadas.simulator import Progress, Simulation
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from fadas.model import FlatModule, Model
+from fadas.core.model import FlatModule, Model
 from fadas.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.task import Loss, cross_entropy
 

@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import Any
 
 from fadas import runs
-from fadas.build import ConfigError
 from fadas.config import RunConfig, resolve
 from fadas.names import checkpoint, checkpoints
 from fadas.parallel import each
+from fadas.registry import ConfigError
 from fadas.summary import summarise
 from fadas.tables import Table, put
 from fadas.toml import flatten

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fadas.build import ConfigError, Table, unknown
+from fadas.registry import ConfigError, Table, unknown
 from fadas.toml import flatten, written
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fadas import lock, sweep
-from fadas.build import ConfigError
 from fadas.config import resolve
 from fadas.experiment import check_device
 from fadas.identity import same
 from fadas.provenance import provenance
+from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Row
 from fadas.report.searches import SEED, Search, path_of, read
 from fadas.report.verdicts import OUTSIDE, accuracy

@@ -10,9 +10,9 @@ import torch
 
 from fadas.algorithms import FADAS
 from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
+from fadas.core.ledger import Job
+from fadas.core.model import Model, Update
 from fadas.executors import Batched, Executor, Inline, Processes, auto
-from fadas.ledger import Job
-from fadas.model import Model, Update
 from fadas.planner import plan
 from fadas.simulator import Simulation, simulate
 from fadas.task import Task

@@ -10,11 +10,11 @@ import torch
 
 from fadas.algorithms import FADAS
 from fadas.benchmarks.workloads import bert, cifar
-from fadas.build import ConfigError
 from fadas.client import LocalSGD
+from fadas.core.ledger import Job
 from fadas.executors import Cuda, Executor, Inline
-from fadas.ledger import Job
 from fadas.planner import plan
+from fadas.registry import ConfigError
 from fadas.simulator import simulate
 
 Row = dict[str, Any]

@@ -6,8 +6,8 @@ import resource
 import time
 from typing import Any
 
+from fadas.core.ledger import Schedule
 from fadas.delays import Delays, Uniform
-from fadas.ledger import Schedule
 from fadas.planner import plan
 
 SCHEDULE = Schedule(1000, 100)

@@ -24,7 +24,7 @@ def get(
 
     A download that broke off is continued. Nothing is fetched when the files are there and right.
     """
-    from fadas.build import unknown
+    from fadas.registry import unknown
     from fadas.tasks.cifar import ARCHIVES
     from fadas.terminal import Display, print_line
 

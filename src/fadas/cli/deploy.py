@@ -25,7 +25,7 @@ def init(
     import re
     from importlib.resources import files
 
-    from fadas.build import ConfigError, unknown
+    from fadas.registry import ConfigError, unknown
     from fadas.tasks import TASKS
     from fadas.terminal import print_line
 

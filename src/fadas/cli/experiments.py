@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.build import ConfigError, Diverged, Interrupted
 from fadas.cli.results import show
+from fadas.registry import ConfigError, Diverged, Interrupted
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C; may be repeated.")]

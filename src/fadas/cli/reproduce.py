@@ -76,7 +76,7 @@ def reproduce(
             rows.append([name, f"{done} of {len(cells)}", one.title])
         print_table(["artefact", "cells run", ""], rows)
         return
-    from fadas.build import ConfigError
+    from fadas.registry import ConfigError
     from fadas.reproduce import Places, chosen, done, run
 
     if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
@@ -120,7 +120,7 @@ def _searched(
     wanted: list[Any], methods: set[str], places: Any, options: list[str], executor: str | None
 ) -> tuple[list[Any], list[str]]:
     """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
-    from fadas.build import ConfigError
+    from fadas.registry import ConfigError
     from fadas.report.searches import tuned_cells
     from fadas.terminal import Display, print_line
     from fadas.tune import outside, search

@@ -57,8 +57,8 @@ def bench(
     if not math.isfinite(scale):
         raise typer.BadParameter(f"--scale must be a finite number, not {scale}")
     from fadas.benchmarks import BENCHES
-    from fadas.build import lookup
     from fadas.provenance import commit, versions
+    from fadas.registry import lookup
     from fadas.terminal import print_json, print_table
 
     source = {"versions": versions(), "commit": commit()}  # asked first: the tree may change meanwhile

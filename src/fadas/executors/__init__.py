@@ -7,6 +7,7 @@ import torch
 
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD, draws
+from fadas.core.model import FlatModule
 from fadas.executors.base import Executor
 from fadas.executors.batched import SMALL, Batched, load
 from fadas.executors.cuda import Cuda
@@ -14,7 +15,6 @@ from fadas.executors.inline import Inline
 from fadas.executors.precision import threads
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
-from fadas.model import FlatModule
 from fadas.task import Task
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 
-from fadas.ledger import Job
-from fadas.model import Model, Update
+from fadas.core.ledger import Job
+from fadas.core.model import Model, Update
 
 
 class Executor(ABC):

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from fadas.client import LocalSGD, draws, job_seed, lessons
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update
 from fadas.task import Subsets, Task, send
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream

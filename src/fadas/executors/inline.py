@@ -3,11 +3,11 @@
 import torch
 
 from fadas.client import LocalSGD, train
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
 from fadas.executors.precision import threads as use_threads
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from fadas.client import LocalSGD
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
 Slot = TypeVar("Slot")  # a worker's place for one job; it has two, so that it need not wait for its next job

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from fadas.client import LocalSGD, train
+from fadas.core.ledger import Job
+from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.pool import Pool
 from fadas.executors.precision import threads
-from fadas.ledger import Job
-from fadas.model import FlatModule, Model, Update
 from fadas.task import Task
 
 _MOST = 1000  # workers

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from fadas.client import LocalSGD
+from fadas.core.ledger import Job
+from fadas.core.model import Model, Update
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.pool import Pool
 from fadas.executors.precision import Precision, use
-from fadas.ledger import Job
-from fadas.model import Model, Update
 from fadas.task import Task
 
 _RETRIES = 3  # of a job that takes its worker down

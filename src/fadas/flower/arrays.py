@@ -8,7 +8,7 @@ import torch
 from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
-from fadas.model import Model
+from fadas.core.model import Model
 
 Trainable = Callable[[str], bool]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

@@ -13,16 +13,16 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from fadas.build import ConfigError, Diverged
+from fadas.core.ledger import Job, Ledger, Step
+from fadas.core.model import Update
+from fadas.core.records import JobRecord, Record
+from fadas.core.server import Server
+from fadas.core.trial_step import rehearse_step
 from fadas.flower.arrays import Layout
 from fadas.flower.journal import Journal
 from fadas.flower.messages import ask, update
 from fadas.flower.roster import Roster
-from fadas.ledger import Job, Ledger, Step
-from fadas.model import Update
-from fadas.records import JobRecord, Record
-from fadas.rehearsal import rehearse_step
-from fadas.server import Server
+from fadas.registry import ConfigError, Diverged
 
 if TYPE_CHECKING:
     from fadas.flower.strategy import AsyncStrategy

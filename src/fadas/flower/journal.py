@@ -15,9 +15,9 @@ from safetensors.torch import save
 import fadas
 from fadas import checkpoint, lock, runs
 from fadas.algorithms import Algorithm
-from fadas.build import ConfigError
+from fadas.core.saved_state import pack, unpack
 from fadas.identity import differences
-from fadas.memory import pack, unpack
+from fadas.registry import ConfigError
 from fadas.summary import summarise
 from fadas.toml import dumps
 

@@ -2,9 +2,9 @@
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
+from fadas.core.ledger import Job
+from fadas.core.model import Model, Update
 from fadas.flower.arrays import Layout
-from fadas.ledger import Job
-from fadas.model import Model, Update
 
 
 def ask(job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: int, deadline: float) -> Message:

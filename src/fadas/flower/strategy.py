@@ -16,11 +16,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fadas.algorithms import ALGORITHMS, Algorithm
-from fadas.build import build, lookup
-from fadas.checks import Checks
+from fadas.core.ledger import Schedule, whole
+from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, trainable
 from fadas.flower.federation import Federation
-from fadas.ledger import Schedule, whole
+from fadas.registry import build, lookup
 
 
 class AsyncStrategy(Strategy):

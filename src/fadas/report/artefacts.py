@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fadas.build import ConfigError, unknown
+from fadas.core.ledger import TAUS
 from fadas.intact import DAMAGE
-from fadas.ledger import TAUS
+from fadas.registry import ConfigError, unknown
 
 
 @dataclass(frozen=True)

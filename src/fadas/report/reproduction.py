@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fadas.build import ConfigError
+from fadas.core.ledger import TAUS
 from fadas.identity import precision
-from fadas.ledger import TAUS
+from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of
 from fadas.report.curves import draw
 from fadas.report.pages import Block, Curves, html, markdown, slug

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas.build import ConfigError
 from fadas.intact import DAMAGE
+from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Row, merged
 
 SEED = 100  # not one of those that are reported

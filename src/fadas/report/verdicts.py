@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from fadas.build import ConfigError
+from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Result, Row, results_of
 
 OUTSIDE = ("better", "worse")

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fadas.build import lookup
+from fadas.registry import lookup
 from fadas.rng import HOLDOUT
 from fadas.task import Data, Loss, Task, cross_entropy
 from fadas.tasks.partition import natural, share_of, split_off

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fadas.ledger import Job
-from fadas.model import Model, ServerState, Update
-from fadas.server import Server
+from fadas.core.ledger import Job
+from fadas.core.model import Model, ServerState, Update
+from fadas.core.server import Server
 
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, and what JSON can hold
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from fadas.model import Model, Update
+from fadas.core.model import Model, Update
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from numbers import Real
 import torch
 
 from fadas.algorithms import Algorithm
-from fadas.ledger import Step
-from fadas.model import Model, ServerState, Update
+from fadas.core.ledger import Step
+from fadas.core.model import Model, ServerState, Update
 
 
 def rehearse_step(algorithm: Algorithm, start: Model, updates: Sequence[Update], clients: int) -> ServerState:

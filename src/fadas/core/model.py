@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fadas.ledger import Job
+from fadas.core.ledger import Job
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

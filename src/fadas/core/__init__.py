@@ -1,0 +1,1 @@
+"""The engine: bookkeeping, server, model and update types. It imports no algorithm."""
