@@ -7,10 +7,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from fadas import lock
 from fadas.cli import main
 from fadas.experiment import execute
-from fadas.runs import find
+from fadas.runs.writer import find, lock
 from test_cli import DEMO, SMALL, fadas
 from test_diverged import WILD
 
@@ -115,7 +114,7 @@ def test_one_that_another_process_was_at_and_has_finished_is_there(tmp_path, com
 
         def meanwhile():
             other.enter_context(held(tmp_path / "fedavg-7"))
-            monkeypatch.setattr("fadas.lock.time.sleep", sleep)
+            monkeypatch.setattr("fadas.runs.lock.time.sleep", sleep)
 
         code, lines = command(meanwhile)
     assert code == 0

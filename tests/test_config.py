@@ -14,9 +14,9 @@ from fadas.delays import Mild, Uniform
 from fadas.experiment import make_plan
 from fadas.optim import AMSGrad, Torch
 from fadas.registry import ConfigError, convert
+from fadas.runs.serialization import dumps
 from fadas.stepsize import DelayAdaptive
 from fadas.tables import load, select
-from fadas.toml import dumps
 
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
 BASE = """

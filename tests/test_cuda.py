@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas import checkpoint, snapshot
+from fadas import snapshot
 from fadas.algorithms import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
 from fadas.planner import plan
+from fadas.runs.writer import checkpoint
 from fadas.simulator import simulate
 from test_captured import Averaging
 

@@ -17,12 +17,13 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fadas
-from fadas import checkpoint, lock, runs
 from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
 from fadas.flower.journal import Journal
 from fadas.privacy import Private
 from fadas.registry import ConfigError
+from fadas.runs.writer import checkpoint, lock
+from fadas.runs.writer import writer as runs
 
 INITIAL = np.array([1.0, -2.0], np.float32)
 ONE, TWO, THREE = 11, 12, 13  # nodes; as clients they are 0, 1 and 2

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fadas.config import resolve
-from fadas.identity import code_of, precision, same
 from fadas.registry import lookup
+from fadas.runs.same_run import code_of, precision, same
 from fadas.tables import load
 from test_cli import SMALL, fadas
 

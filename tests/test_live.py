@@ -8,10 +8,10 @@ import threading
 import pytest
 from rich.console import Console
 
-from fadas.live import Follower, view, watch
 from fadas.registry import ConfigError
-from fadas.runs import Writer
-from fadas.summary import summarise
+from fadas.runs.follower import Follower, view, watch
+from fadas.runs.summary import summarise
+from fadas.runs.writer import Writer
 from test_runs import line
 
 TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
@@ -88,7 +88,7 @@ def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
 
 
 def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fadas.live._QUIET", 2)
+    monkeypatch.setattr("fadas.runs.follower._QUIET", 2)
     writer = Writer(tmp_path / "fadas-0", TABLES)
     writer.append(line(1, 0.25))
     watching = threading.Thread(target=watch, args=(tmp_path, False))
@@ -168,7 +168,7 @@ def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
 
 
 def test_watching_ends_though_a_run_is_damaged(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fadas.live._QUIET", 1)
+    monkeypatch.setattr("fadas.runs.follower._QUIET", 1)
     finished(tmp_path / "a-0")
     (tmp_path / "a-0" / "summary.json").write_text("{")
     watch(tmp_path, once=False)

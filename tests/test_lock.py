@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from conftest import waiting
-from fadas import lock, runs
 from fadas.config import resolve
 from fadas.experiment import execute, make_plan, make_simulation, make_task
 from fadas.registry import ConfigError
+from fadas.runs.writer import lock
+from fadas.runs.writer import writer as runs
 from fadas.tables import load
 from test_cli import DEMO, FADAS, fadas
 
@@ -120,7 +121,7 @@ def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path,
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from fadas import lock
+from fadas.runs.writer import lock
 lock.take(Path(sys.argv[1]))
 if not os.fork():
     print(os.getpid(), flush=True)  # by now it has let go

@@ -12,13 +12,13 @@ import matplotlib
 import pytest
 
 from conftest import reproduce
-from fadas import lock
 from fadas.experiment import execute
 from fadas.registry import ConfigError, Interrupted
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write
 from fadas.report.verdicts import accuracy, time_to_target
 from fadas.reproduce import Places, chosen, done, make_config, run
+from fadas.runs.writer import lock
 
 ROOT = Path(__file__).parents[1]
 TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas import checkpoint, snapshot
+from fadas import snapshot
 from fadas.algorithms import ALGORITHMS, FADAS, Algorithm
 from fadas.client import LocalSGD
 from fadas.core.ledger import Schedule
@@ -16,6 +16,7 @@ from fadas.executors import EXECUTORS
 from fadas.faults import Fault
 from fadas.planner import plan
 from fadas.privacy import Private
+from fadas.runs.writer import checkpoint
 from fadas.simulator import simulate
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

@@ -3,10 +3,9 @@ import math
 
 import pytest
 
-from fadas import checkpoint
 from fadas.registry import ConfigError
-from fadas.runs import Writer, check, find, read, to_json, unfinished
-from fadas.summary import summarise
+from fadas.runs.summary import summarise
+from fadas.runs.writer import Writer, check, checkpoint, find, read, to_json, unfinished
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
 

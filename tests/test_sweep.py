@@ -13,7 +13,7 @@ import fadas.experiment
 import fadas.snapshot
 import fadas.sweep
 from fadas.registry import ConfigError, Interrupted
-from fadas.runs import read
+from fadas.runs.writer import read
 from fadas.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
 from fadas.task import Task
 

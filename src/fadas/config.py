@@ -20,9 +20,9 @@ from fadas.delays import DELAYS, Delays
 from fadas.delays import Table as DelayTable
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
-from fadas.identity import code_of
 from fadas.optim import OPTIMIZERS, Optimizer
 from fadas.registry import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
+from fadas.runs.same_run import code_of
 from fadas.stepsize import STEP_SIZES, StepSize
 from fadas.tables import OWN_SECTIONS, as_table
 from fadas.tasks import TASKS

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from fadas import checkpoint, runs
 from fadas.client import train
 from fadas.config import RunConfig
 from fadas.core.ledger import Job
@@ -21,9 +20,11 @@ from fadas.executors.precision import threads
 from fadas.planner import Plan, plan
 from fadas.provenance import provenance
 from fadas.registry import FULL, ConfigError, Diverged, Interrupted
+from fadas.runs.summary import summarise
+from fadas.runs.writer import checkpoint
+from fadas.runs.writer import writer as runs
 from fadas.simulator import Record, Simulation, simulate
 from fadas.snapshot import restore, take
-from fadas.summary import summarise
 from fadas.task import Task
 from fadas.tasks import TASKS
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fadas import runs
 from fadas.config import RunConfig, resolve
-from fadas.names import checkpoint, checkpoints
 from fadas.parallel import each
 from fadas.registry import ConfigError
-from fadas.summary import summarise
+from fadas.runs.folder import checkpoint, checkpoints
+from fadas.runs.serialization import flatten
+from fadas.runs.summary import summarise
+from fadas.runs.writer import writer as runs
 from fadas.tables import Table, put
-from fadas.toml import flatten
 
 HALVING = (1 / 8, 1 / 2, 1.0)  # rungs, as shares of a run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fadas.registry import ConfigError, Table, unknown
-from fadas.toml import flatten, written
+from fadas.runs.serialization import flatten, written
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself

@@ -9,16 +9,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fadas import lock, sweep
+from fadas import sweep
 from fadas.config import resolve
 from fadas.experiment import check_device
-from fadas.identity import same
 from fadas.provenance import provenance
 from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Row
 from fadas.report.searches import SEED, Search, path_of, read
 from fadas.report.verdicts import OUTSIDE, accuracy
 from fadas.reproduce import Places, done, keep, make_config, make_tables
+from fadas.runs.same_run import same
+from fadas.runs.writer import lock
 from fadas.tables import as_override
 
 VALIDATION = 0.1

@@ -109,9 +109,9 @@ def run(
     is at: it is tried once more at the end and, if that is still so, left out; the exit code is 2 then.
     With --json: one object per run, on a line of its own, and no report.
     """
-    from fadas import runs
     from fadas.config import resolve, seeds
     from fadas.experiment import execute, make_plan, make_simulation, make_task
+    from fadas.runs.writer import writer as runs
     from fadas.terminal import Display, print_json
 
     if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come

@@ -22,7 +22,7 @@ def show(folder: Path) -> Any:
     """Print the table of the runs in a folder and write the report; the runs."""
     from fadas.report.compare import cells, compare, header
     from fadas.report.html import write
-    from fadas.runs import find, unfinished
+    from fadas.runs.writer import find, unfinished
     from fadas.terminal import print_line, print_table
 
     found = find(folder)
@@ -40,7 +40,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show how things stand, and end.")] = False,
 ) -> None:
     """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
-    from fadas.live import watch as follow
+    from fadas.runs.follower import watch as follow
 
     follow(folder, once)
 

@@ -13,13 +13,14 @@ from flwr.common.logger import log
 from safetensors.torch import save
 
 import fadas
-from fadas import checkpoint, lock, runs
 from fadas.algorithms import Algorithm
 from fadas.core.saved_state import pack, unpack
-from fadas.identity import differences
 from fadas.registry import ConfigError
-from fadas.summary import summarise
-from fadas.toml import dumps
+from fadas.runs.same_run import differences
+from fadas.runs.serialization import dumps
+from fadas.runs.summary import summarise
+from fadas.runs.writer import checkpoint, lock
+from fadas.runs.writer import writer as runs
 
 if TYPE_CHECKING:
     from fadas.flower.federation import Federation

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fadas.core.ledger import TAUS
-from fadas.intact import DAMAGE
 from fadas.registry import ConfigError, unknown
+from fadas.runs.reader import DAMAGE
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from fadas.core.ledger import TAUS
-from fadas.runs import Run, grouped
+from fadas.runs.writer import Run, grouped
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fadas.report.compare import Comparison, cells, compare, header
 from fadas.report.figures import Drawn, figures
-from fadas.runs import Run
-from fadas.toml import dumps
+from fadas.runs.serialization import dumps
+from fadas.runs.writer import Run
 
 CSS = """
 :root { color-scheme: light; }

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 
 from fadas.core.ledger import TAUS
-from fadas.identity import precision
 from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of
 from fadas.report.curves import draw
@@ -16,6 +15,7 @@ from fadas.report.readings import measured_by, nearest, reading
 from fadas.report.shown import known_cells, others, shown
 from fadas.report.tuned import tuned
 from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
+from fadas.runs.same_run import precision
 
 Readings = list[Artefact]  # the paper as printed and, where there is that, as in the released code
 _LEAD = (

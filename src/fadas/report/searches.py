@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas.intact import DAMAGE
 from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Row, merged
+from fadas.runs.reader import DAMAGE
 
 SEED = 100  # not one of those that are reported
 Tried = tuple[dict[str, Any], float, float | None]  # a point, the share of a run that it got, its accuracy then

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fadas.registry import outside
-from fadas.toml import flatten
+from fadas.runs.serialization import flatten
 
 Tables = Mapping[str, Any]
 _CHOOSE = ("auto", "cuda", "ray")  # executors that train in bf16 on a GPU, unless told otherwise

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas import intact, lock
-from fadas.identity import differences, identity, same
-from fadas.names import checkpoints, is_checkpoint, is_ours
 from fadas.registry import ConfigError
-from fadas.toml import dumps
+from fadas.runs.folder import checkpoints, is_checkpoint, is_ours
+from fadas.runs.same_run import differences, identity, same
+from fadas.runs.serialization import dumps
+from fadas.runs.writer import lock
+from fadas.runs.writer import reader as intact
 
 Line = dict[str, Any]
 

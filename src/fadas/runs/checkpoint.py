@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from fadas.names import checkpoint as name_of
-from fadas.names import checkpoints as found
+from fadas.runs.folder import checkpoint as name_of
+from fadas.runs.folder import checkpoints as found
 
 _DIGEST = 64
 _DTYPES = {

@@ -1,0 +1,1 @@
+"""One run's folder: claiming, writing, reading it."""
