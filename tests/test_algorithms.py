@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms import (
+from fadas.algorithms.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
+from fadas.algorithms.optimizers import SGD
+from fadas.algorithms.presets import (
     ALGORITHMS,
     CA2FL,
     FADAS,
@@ -19,14 +21,12 @@ from fadas.algorithms import (
     FedAvg,
     FedBuff,
 )
+from fadas.algorithms.step_sizes import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
 from fadas.client import LocalSGD
-from fadas.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
 from fadas.core.ledger import Job, Schedule, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.optim import SGD
 from fadas.planner import plan
 from fadas.simulator import simulate
-from fadas.stepsize import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
 
 
 def state(*values, version=3, **slots):

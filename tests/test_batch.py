@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import make_task
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.batch import BatchTrainer
 from fadas.client import LocalSGD, train
 from fadas.core.ledger import Job

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fadas.algorithms import FADAS, Algorithm
+from fadas.algorithms.optimizers import AMSGrad
+from fadas.algorithms.presets import FADAS, Algorithm
+from fadas.algorithms.step_sizes import Constant
 from fadas.benchmarks import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.benchmarks.cpu import alive
 from fadas.benchmarks.planning import plain_loop as plain_events
@@ -12,11 +14,9 @@ from fadas.benchmarks.workloads import LOCAL, mlp, plain_loop
 from fadas.core.ledger import Schedule
 from fadas.delays import Delays, Uniform
 from fadas.executors import EXECUTORS
-from fadas.optim import AMSGrad
 from fadas.planner import plan
 from fadas.registry import ConfigError
 from fadas.simulator import simulate
-from fadas.stepsize import Constant
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])

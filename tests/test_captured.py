@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import fadas.executors
 from conftest import make_task
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Inline, cuda

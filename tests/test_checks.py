@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms import FADAS, FedAdagrad, FedAdam, FedAvg, FedBuff, FedYogi
+from fadas.algorithms.presets import FADAS, FedAdagrad, FedAdam, FedAvg, FedBuff, FedYogi
 from fadas.client import LocalSGD
 from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.model import Model, Update

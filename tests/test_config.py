@@ -6,16 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fadas.algorithms import FADAS, Algorithm
-from fadas.combine import Calibrated, ExampleWeighted
+from fadas.algorithms.combine import Calibrated, ExampleWeighted
+from fadas.algorithms.optimizers import AMSGrad, Torch
+from fadas.algorithms.presets import FADAS, Algorithm
+from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.config import resolve, seeds
 from fadas.core.ledger import Schedule
 from fadas.delays import Mild, Uniform
 from fadas.experiment import make_plan
-from fadas.optim import AMSGrad, Torch
 from fadas.registry import ConfigError, convert
 from fadas.runs.serialization import dumps
-from fadas.stepsize import DelayAdaptive
 from fadas.tables import load, select
 
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
@@ -171,7 +171,7 @@ def test_limits_may_stand_with_each_algorithm(tmp_path):
 
 
 def test_outside_code(tmp_path):
-    config = resolved(tmp_path, BASE + "preset = 'fadas.algorithms:FedBuff'\n")
+    config = resolved(tmp_path, BASE + "preset = 'fadas.algorithms.presets:FedBuff'\n")
     assert config.algorithm.schedule(4, 2).refill == "arrival"
 
 

@@ -8,7 +8,7 @@ import torch
 
 from conftest import make_task
 from fadas import snapshot
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, auto

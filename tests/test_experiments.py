@@ -5,11 +5,11 @@ import tomllib
 
 import pytest
 
+from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.experiment import make_plan
 from fadas.report.artefacts import Cell
 from fadas.report.searches import SEED
 from fadas.reproduce import make_config
-from fadas.stepsize import DelayAdaptive
 from test_cli import fadas
 from test_config import EXPERIMENTS
 

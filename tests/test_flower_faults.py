@@ -17,10 +17,10 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fadas
+from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
 from fadas.flower.journal import Journal
-from fadas.privacy import Private
 from fadas.registry import ConfigError
 from fadas.runs.writer import checkpoint, lock
 from fadas.runs.writer import writer as runs

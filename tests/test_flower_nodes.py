@@ -13,11 +13,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.server.utils.validator import validate_message
 
 import fadas
+from fadas.algorithms.privacy import Private, epsilon
 from fadas.core.ledger import Job
 from fadas.flower import messages
 from fadas.flower.arrays import Layout, trainable
 from fadas.flower.roster import Roster
-from fadas.privacy import Private, epsilon
 from test_flower_faults import AMOUNT, INITIAL, ONE, THREE, TWO, Node, Nodes, mortal, play, said
 
 __all__ = ["play"]  # the fixture

@@ -11,14 +11,14 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 import fadas
-from fadas.algorithms import ALGORITHMS
+from fadas.algorithms.presets import ALGORITHMS
+from fadas.algorithms.robust import Trimmed
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import Model
 from fadas.core.server import Server
 from fadas.flower import AsyncStrategy
 from fadas.flower.federation import rehearse
 from fadas.registry import ConfigError
-from fadas.robust import Trimmed
 from test_flower_faults import Clock, Node, Nodes
 
 

@@ -3,7 +3,7 @@ import os
 import pytest
 import torch
 
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Mild
 from fadas.planner import plan

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from fadas.optim import OPTIMIZERS, SGD, Adagrad, Adam, AMSGrad, Torch, Yogi
+from fadas.algorithms.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AMSGrad, Torch, Yogi
 
 DELTAS = [torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.0]), torch.tensor([-1.0, 0.25])]
 X = torch.tensor([10.0, -10.0], dtype=torch.float64)

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms import Algorithm
+from fadas.algorithms.optimizers import AMSGrad
+from fadas.algorithms.presets import Algorithm
+from fadas.algorithms.privacy import Private, Spending, epsilon
+from fadas.algorithms.step_sizes import Constant
 from fadas.client import LocalSGD
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.delays import Delays, Large
-from fadas.optim import AMSGrad
 from fadas.planner import plan
-from fadas.privacy import Private, Spending, epsilon
 from fadas.simulator import simulate
-from fadas.stepsize import Constant
 
 pytest.importorskip("dp_accounting")
 

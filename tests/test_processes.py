@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from conftest import make_task, make_wide_task
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
+from fadas.algorithms.robust import Clipped
 from fadas.client import LocalSGD
 from fadas.config import resolve
 from fadas.core.update_checks import Checks
@@ -21,7 +22,6 @@ from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.experiment import make_plan, make_simulation
 from fadas.experiment import make_task as make_digits
 from fadas.planner import plan
-from fadas.robust import Clipped
 from fadas.simulator import simulate
 from fadas.tables import load
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conftest import make_task, make_wide_task
-from fadas.algorithms import CA2FL, FADAS, FedBuff
+from fadas.algorithms.presets import CA2FL, FADAS, FedBuff
 from fadas.client import LocalSGD
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms import FedBuff
+from fadas.algorithms.presets import FedBuff
 from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, Ray

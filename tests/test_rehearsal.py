@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from fadas.algorithms import FADAS, Algorithm
-from fadas.combine import Mean
+from fadas.algorithms.combine import Mean
+from fadas.algorithms.optimizers import SGD
+from fadas.algorithms.presets import FADAS, Algorithm
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.core.trial_step import rehearse_step
-from fadas.optim import SGD
 
 
 def updates(start):

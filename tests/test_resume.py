@@ -7,7 +7,8 @@ import torch
 
 from conftest import make_task
 from fadas import snapshot
-from fadas.algorithms import ALGORITHMS, FADAS, Algorithm
+from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm
+from fadas.algorithms.privacy import Private
 from fadas.client import LocalSGD
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
@@ -15,7 +16,6 @@ from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
 from fadas.planner import plan
-from fadas.privacy import Private
 from fadas.runs.writer import checkpoint
 from fadas.simulator import simulate
 

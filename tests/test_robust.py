@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import make_task
-from fadas.algorithms import Algorithm
+from fadas.algorithms.combine import COMBINES, Mean
+from fadas.algorithms.presets import Algorithm
+from fadas.algorithms.robust import Clipped, Median, Trimmed
+from fadas.algorithms.step_sizes import Constant
 from fadas.client import LocalSGD
-from fadas.combine import COMBINES, Mean
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.delays import Delays, Uniform
 from fadas.faults import Fault
 from fadas.planner import plan
-from fadas.robust import Clipped, Median, Trimmed
 from fadas.simulator import simulate
-from fadas.stepsize import Constant
 
 
 def combine(rule, deltas):

@@ -11,18 +11,18 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import fadas
 from conftest import make_task
-from fadas.algorithms import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
+from fadas.algorithms.combine import Mixing
+from fadas.algorithms.optimizers import AMSGrad
+from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
+from fadas.algorithms.step_sizes import Constant
 from fadas.client import LocalSGD, lessons, train
-from fadas.combine import Mixing
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import FlatModule, Model, Update
 from fadas.core.server import Server
 from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
-from fadas.optim import AMSGrad
 from fadas.planner import ARRIVED, plan
 from fadas.simulator import simulate
-from fadas.stepsize import Constant
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fadas.algorithms import (
+    from fadas.algorithms.presets import (
         CA2FL,
         FADAS,
         FADAS_DA,

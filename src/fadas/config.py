@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from fadas.algorithms import ALGORITHMS, Algorithm
+from fadas.algorithms.combine import COMBINES, Combine
+from fadas.algorithms.optimizers import OPTIMIZERS, Optimizer
+from fadas.algorithms.presets import ALGORITHMS, Algorithm
+from fadas.algorithms.step_sizes import STEP_SIZES, StepSize
 from fadas.client import LocalSGD
-from fadas.combine import COMBINES, Combine
 from fadas.core.ledger import Refill, Schedule
 from fadas.core.update_checks import Checks
 from fadas.delays import DELAYS, Delays
 from fadas.delays import Table as DelayTable
 from fadas.executors import EXECUTORS
 from fadas.faults import Fault
-from fadas.optim import OPTIMIZERS, Optimizer
 from fadas.registry import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
 from fadas.runs.same_run import code_of
-from fadas.stepsize import STEP_SIZES, StepSize
 from fadas.tables import OWN_SECTIONS, as_table
 from fadas.tasks import TASKS
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from fadas.algorithms import Algorithm
+from fadas.algorithms.presets import Algorithm
 from fadas.client import LocalSGD, check
 from fadas.core.ledger import Job, Step, whole
 from fadas.core.model import FlatModule, Update

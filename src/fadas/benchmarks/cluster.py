@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, plain_loop, small_cnn
 from fadas.executors import Inline, Processes, Ray
 from fadas.planner import plan

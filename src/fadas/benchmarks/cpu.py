@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fadas.algorithms import FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.benchmarks.workloads import bert, cifar
 from fadas.client import LocalSGD
 from fadas.core.ledger import Job

@@ -11,12 +11,12 @@ from fadas.cli.experiments import Json
 
 def list_() -> None:
     """List the algorithms and the parts they are made of, delay models, tasks and executors."""
-    from fadas.algorithms import ALGORITHMS
-    from fadas.combine import COMBINES
+    from fadas.algorithms.combine import COMBINES
+    from fadas.algorithms.optimizers import OPTIMIZERS
+    from fadas.algorithms.presets import ALGORITHMS
+    from fadas.algorithms.step_sizes import STEP_SIZES
     from fadas.delays import DELAYS
     from fadas.executors import EXECUTORS
-    from fadas.optim import OPTIMIZERS
-    from fadas.stepsize import STEP_SIZES
     from fadas.tasks import TASKS
     from fadas.terminal import print_table
 

@@ -8,12 +8,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
-from fadas.algorithms import Algorithm
+from fadas.algorithms.optimizers import MOMENTS
+from fadas.algorithms.presets import Algorithm
+from fadas.algorithms.privacy import Private, Spending
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.core.update_checks import Checks, finite
-from fadas.optim import MOMENTS
-from fadas.privacy import Private, Spending
 from fadas.registry import Diverged
 
 _REMEMBERED = 100_000  # jobs that have ended, so that what is said of a late update is true

@@ -15,7 +15,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fadas.algorithms import ALGORITHMS, Algorithm
+from fadas.algorithms.presets import ALGORITHMS, Algorithm
 from fadas.core.ledger import Schedule, whole
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, trainable

@@ -7,11 +7,11 @@ from typing import Literal
 
 import torch
 
-from fadas.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, mean
+from fadas.algorithms.combine import Calibrated, Combine, Mean, Mixing, StalenessWeighted, mean
+from fadas.algorithms.optimizers import SGD, Adagrad, Adam, AMSGrad, Optimizer, Yogi
+from fadas.algorithms.step_sizes import Constant, DelayAdaptive, Hinge, Polynomial, StepSize
 from fadas.core.ledger import Refill, Schedule, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.optim import SGD, Adagrad, Adam, AMSGrad, Optimizer, Yogi
-from fadas.stepsize import Constant, DelayAdaptive, Hinge, Polynomial, StepSize
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fadas.algorithms.privacy import Private
+from fadas.algorithms.robust import Clipped, Median, Trimmed
 from fadas.core.ledger import Step
 from fadas.core.model import ServerState, Update
-from fadas.privacy import Private
-from fadas.robust import Clipped, Median, Trimmed
 
 Combined = tuple[Tensor, Mapping[str, Tensor]]  # the pseudo-gradient, and the slots that changed
 
