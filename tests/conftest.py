@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 torch.set_num_threads(1)
 try:

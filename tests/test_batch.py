@@ -19,7 +19,7 @@ from fadas.executors import EXECUTORS, Batched
 from fadas.planner import plan
 from fadas.registry import Diverged
 from fadas.simulator import simulate
-from fadas.task import Subsets, Task, cross_entropy
+from fadas.tasks.task import Subsets, Task, cross_entropy
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 

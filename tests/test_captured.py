@@ -23,7 +23,7 @@ from fadas.delays import Delays, Large
 from fadas.executors import Inline, cuda
 from fadas.planner import plan
 from fadas.simulator import simulate
-from fadas.task import Task, cross_entropy
+from fadas.tasks.task import Task, cross_entropy
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
 

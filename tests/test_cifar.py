@@ -7,7 +7,7 @@ from fadas.client import LocalSGD, lessons
 from fadas.core.ledger import Job
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import ARCHIVES, LAYOUTS, crop_and_flip, records
-from fadas.tasks.models import MODELS, cnn, resnet18, resnet18_gn
+from fadas.tasks.networks import MODELS, cnn, resnet18, resnet18_gn
 
 
 def test_official_files(real_data, monkeypatch):

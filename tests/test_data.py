@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from fadas.registry import ConfigError
-from fadas.tasks.data import Archive, root
+from fadas.tasks.downloads import Archive, root
 from test_cli import fadas
 
 

@@ -7,8 +7,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 from conftest import TinyNet, make_task, write_files
 from fadas import Delays, FedBuff, LocalSGD, Mild, plan, simulate
-from fadas.task import Task
 from fadas.tasks.files import files, from_huggingface
+from fadas.tasks.task import Task
 from test_cli import fadas
 
 

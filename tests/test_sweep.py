@@ -15,7 +15,7 @@ import fadas.sweep
 from fadas.registry import ConfigError, Interrupted
 from fadas.runs.writer import read
 from fadas.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 
 def result(label, lr, seed, accuracy):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from fadas.task import Task, accuracy
 from fadas.tasks import TASKS
 from fadas.tasks.partition import by_shards, dirichlet, dirichlet_capped, iid, natural
+from fadas.tasks.task import Task, accuracy
 
 
 @settings(max_examples=60)

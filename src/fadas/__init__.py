@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fadas.planner import Plan, plan
     from fadas.registry import Diverged
     from fadas.simulator import Record, Simulation, simulate
-    from fadas.task import Task
+    from fadas.tasks.task import Task
 
 # Where each public name lives. They are imported on first use, so that `fadas --help` does not wait for torch.
 _HOME = {

@@ -21,7 +21,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.stacked import Stacked
 from fadas.stacked_losses import together
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from fadas.core.ledger import Job, whole
 from fadas.core.model import FlatModule, Model, Update
 from fadas.rng import BATCHES, mix
-from fadas.task import Subsets, Task
+from fadas.tasks.task import Subsets, Task
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from fadas.runs.writer import checkpoint
 from fadas.runs.writer import writer as runs
 from fadas.simulator import Record, Simulation, simulate
 from fadas.snapshot import restore, take
-from fadas.task import Task
 from fadas.tasks import TASKS
+from fadas.tasks.task import Task
 
 OnRecord = Callable[[Record], None]
 

@@ -17,7 +17,7 @@ from fadas.runs.same_run import same
 from fadas.runs.writer import lock
 from fadas.runs.writer import writer as runs
 from fadas.tables import load, select
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 Say = Callable[[str], None]
 Watch = Callable[[str, int], OnRecord]  # (what runs, its updates) -> whom to tell of every step

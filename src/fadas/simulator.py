@@ -18,7 +18,7 @@ from fadas.executors import EXECUTORS, Executor
 from fadas.executors.precision import threads
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.registry import Diverged
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 
 @dataclass

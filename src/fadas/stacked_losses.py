@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fadas.task import Loss, cross_entropy
+from fadas.tasks.task import Loss, cross_entropy
 
 _IGNORED = -100  # the label of examples that torch's cross-entropy leaves out
 

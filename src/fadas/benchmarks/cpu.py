@@ -15,7 +15,7 @@ from fadas.core.model import Model, Update
 from fadas.executors import Batched, Executor, Inline, Processes, auto
 from fadas.planner import plan
 from fadas.simulator import Simulation, simulate
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 Row = dict[str, Any]
 

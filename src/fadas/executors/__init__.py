@@ -15,7 +15,7 @@ from fadas.executors.inline import Inline
 from fadas.executors.precision import threads
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
 _MEDIUM = 10_000_000  # up to this load a chain of layers trains faster stacked than in a process per core, ...

@@ -8,7 +8,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import threads
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
 

@@ -23,7 +23,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
-from fadas.task import Subsets, Task, send
+from fadas.tasks.task import Subsets, Task, send
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream
 _MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS

@@ -8,7 +8,7 @@ from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
 from fadas.executors.precision import threads as use_threads
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 
 class Inline(Executor):

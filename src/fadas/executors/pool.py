@@ -9,7 +9,7 @@ from fadas.client import LocalSGD
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 Slot = TypeVar("Slot")  # a worker's place for one job; it has two, so that it need not wait for its next job
 

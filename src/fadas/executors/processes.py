@@ -23,7 +23,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.pool import Pool
 from fadas.executors.precision import threads
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 _MOST = 1000  # workers
 _ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run

@@ -27,7 +27,7 @@ from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.pool import Pool
 from fadas.executors.precision import Precision, use
-from fadas.task import Task
+from fadas.tasks.task import Task
 
 _RETRIES = 3  # of a job that takes its worker down
 _PATIENCE = 120  # seconds for a worker that cannot be reached: Ray takes a while to see that a node is gone

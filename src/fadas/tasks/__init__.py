@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from fadas.task import Task
 from fadas.tasks.cifar import cifar
 from fadas.tasks.digits import digits
 from fadas.tasks.files import files
 from fadas.tasks.glue import glue
+from fadas.tasks.task import Task
 
 __all__ = ["TASKS"]
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fadas.rng import HOLDOUT, PARTITION
-from fadas.task import Subsets, Task, send
-from fadas.tasks.data import Archive
-from fadas.tasks.models import MODELS
+from fadas.tasks.downloads import Archive
+from fadas.tasks.networks import MODELS
 from fadas.tasks.partition import Kind, deal, split_off
+from fadas.tasks.task import Subsets, Task, send
 
 HOME = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10 = Archive(

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from fadas.rng import HOLDOUT, PARTITION
-from fadas.task import Subsets, Task
 from fadas.tasks.partition import Kind, deal, split_off
+from fadas.tasks.task import Subsets, Task
 
 
 def digits(

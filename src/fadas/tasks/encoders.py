@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fadas.tasks.data import root
+from fadas.tasks.downloads import root
 
 TINY = "tiny"
 _TINY_VOCABULARY = 1000

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fadas.registry import lookup
 from fadas.rng import HOLDOUT
-from fadas.task import Data, Loss, Task, cross_entropy
 from fadas.tasks.partition import natural, share_of, split_off
+from fadas.tasks.task import Data, Loss, Task, cross_entropy
 
 
 def files(path: str, model: str, clients: int, validation: float = 0.0) -> Task:

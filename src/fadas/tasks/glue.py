@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fadas.rng import HOLDOUT, PARTITION
-from fadas.task import Subsets, Task, accuracy
 from fadas.tasks import encoders
-from fadas.tasks.data import root
+from fadas.tasks.downloads import root
 from fadas.tasks.partition import Kind, deal, split_off
+from fadas.tasks.task import Subsets, Task, accuracy
 
 
 @dataclass(frozen=True)
