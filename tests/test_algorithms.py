@@ -22,11 +22,11 @@ from fadas.algorithms.presets import (
     FedBuff,
 )
 from fadas.algorithms.step_sizes import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job, Schedule, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.planner import plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 
 def state(*values, version=3, **slots):

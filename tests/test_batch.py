@@ -11,8 +11,6 @@ from torch import nn
 
 from conftest import make_task
 from fadas.algorithms.presets import FADAS
-from fadas.batch import BatchTrainer
-from fadas.client import LocalSGD, train
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model
 from fadas.executors import EXECUTORS, Batched
@@ -20,6 +18,8 @@ from fadas.planner import plan
 from fadas.registry import Diverged
 from fadas.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy
+from fadas.training.many_jobs import BatchTrainer
+from fadas.training.sgd import LocalSGD, train
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 
@@ -258,7 +258,7 @@ def agree(task, local, jobs, rtol=1e-4):
 @pytest.mark.parametrize("classes", [3, 40])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_cross_entropy_over_few_or_many_classes_some_examples_left_out(ignored, classes, gathered, monkeypatch):
-    monkeypatch.setattr("fadas.batch._GATHERED", gathered)
+    monkeypatch.setattr("fadas.training.many_jobs._GATHERED", gathered)
     task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
     task.model = lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, classes))
     if ignored:  # not those that the trainer tries itself with
@@ -354,7 +354,7 @@ def test_a_loss_in_which_examples_see_each_other_is_not_padded(loss):
 
 
 def test_losses_in_half_precision_add_up_over_many_steps(monkeypatch):
-    monkeypatch.setattr("fadas.batch._GATHERED", 1)
+    monkeypatch.setattr("fadas.training.many_jobs._GATHERED", 1)
     task = Task(lambda: nn.Linear(6, 3, bias=False).half(), [(torch.zeros(5, 6).half(), torch.zeros(5).long())])
     trainer = BatchTrainer(FlatModule(task.module()), task, LocalSGD(steps=2000, batch_size=5), 5)
     assert trainer.stacked

@@ -18,12 +18,12 @@ from torch.utils._pytree import tree_leaves
 import fadas.executors
 from conftest import make_task
 from fadas.algorithms.presets import FADAS
-from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Inline, cuda
 from fadas.planner import plan
 from fadas.simulator import simulate
 from fadas.tasks.task import Task, cross_entropy
+from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
 

@@ -8,7 +8,6 @@ import torch
 
 from conftest import make_task
 from fadas.algorithms.presets import FADAS, FedAdagrad, FedAdam, FedAvg, FedBuff, FedYogi
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.model import Model, Update
 from fadas.core.server import Server
@@ -18,6 +17,7 @@ from fadas.faults import Fault
 from fadas.planner import ARRIVED, REFUSED, plan, replan
 from fadas.registry import Diverged
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 

@@ -3,11 +3,11 @@ import pytest
 import torch
 from torch import nn
 
-from fadas.client import LocalSGD, lessons
 from fadas.core.ledger import Job
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import ARCHIVES, LAYOUTS, crop_and_flip, records
 from fadas.tasks.networks import MODELS, cnn, resnet18, resnet18_gn
+from fadas.training.sgd import LocalSGD, lessons
 
 
 def test_official_files(real_data, monkeypatch):

@@ -9,13 +9,13 @@ import torch
 from conftest import make_task
 from fadas import snapshot
 from fadas.algorithms.presets import FADAS
-from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
 from fadas.planner import plan
 from fadas.runs.writer import checkpoint
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 from test_captured import Averaging
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

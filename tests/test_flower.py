@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 pytest.importorskip("flwr")
 
 import fadas
-from fadas.client import LocalSGD, train
 from fadas.core.ledger import Job, Step
 from fadas.core.model import FlatModule, ServerState, Update
 from fadas.delays import Delays, Uniform
 from fadas.planner import plan
 from fadas.simulator import simulate
 from fadas.tasks import TASKS
+from fadas.training.sgd import LocalSGD, train
 
 BIN = Path(sys.executable).parent
 PATIENCE = 600  # seconds: on a busy machine a Ray takes minutes to start, and what takes this long hangs

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import fadas
-from fadas.client import LocalSGD
+from fadas.training.sgd import LocalSGD
 
 
 class Network(nn.Module):

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from fadas.algorithms.presets import FADAS
-from fadas.client import LocalSGD
 from fadas.delays import Delays, Mild
 from fadas.planner import plan
 from fadas.simulator import simulate
 from fadas.tasks import TASKS
 from fadas.tasks.encoders import _base, lora_classifier, save_adapter
 from fadas.tasks.glue import LAYOUTS, f1, read
+from fadas.training.sgd import LocalSGD
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")

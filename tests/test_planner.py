@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from conftest import make_task
 from fadas.algorithms.presets import FedBuff
 from fadas.algorithms.robust import Trimmed
-from fadas.client import LocalSGD
 from fadas.core.ledger import Schedule
 from fadas.delays import Delays, Large, Mild, Uniform
 from fadas.faults import Fault
 from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 
 @settings(max_examples=60)

@@ -11,12 +11,12 @@ from fadas.algorithms.optimizers import AMSGrad
 from fadas.algorithms.presets import Algorithm
 from fadas.algorithms.privacy import Private, Spending, epsilon
 from fadas.algorithms.step_sizes import Constant
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.delays import Delays, Large
 from fadas.planner import plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 pytest.importorskip("dp_accounting")
 

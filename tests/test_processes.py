@@ -14,7 +14,6 @@ import torch
 from conftest import make_task, make_wide_task
 from fadas.algorithms.presets import FADAS
 from fadas.algorithms.robust import Clipped
-from fadas.client import LocalSGD
 from fadas.config import resolve
 from fadas.core.update_checks import Checks
 from fadas.delays import Delays, Large
@@ -24,6 +23,7 @@ from fadas.experiment import make_task as make_digits
 from fadas.planner import plan
 from fadas.simulator import simulate
 from fadas.tables import load
+from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 TIMELINE = plan(FADAS().schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=12, seed=3)

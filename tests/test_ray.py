@@ -13,13 +13,13 @@ import torch
 
 from conftest import make_task, make_wide_task
 from fadas.algorithms.presets import CA2FL, FADAS, FedBuff
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, Ray
 from fadas.planner import plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 ray = pytest.importorskip("ray")
 DEMO = Path(__file__).parent.parent / "experiments" / "demo.toml"

@@ -8,11 +8,11 @@ import torch
 
 from conftest import make_task
 from fadas.algorithms.presets import FedBuff
-from fadas.client import LocalSGD
 from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, Ray
 from fadas.planner import plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402

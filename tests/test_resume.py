@@ -9,7 +9,6 @@ from conftest import make_task
 from fadas import snapshot
 from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm
 from fadas.algorithms.privacy import Private
-from fadas.client import LocalSGD
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.delays import Delays, Large
@@ -18,6 +17,7 @@ from fadas.faults import Fault
 from fadas.planner import plan
 from fadas.runs.writer import checkpoint
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 

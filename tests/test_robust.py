@@ -10,13 +10,13 @@ from fadas.algorithms.combine import COMBINES, Mean
 from fadas.algorithms.presets import Algorithm
 from fadas.algorithms.robust import Clipped, Median, Trimmed
 from fadas.algorithms.step_sizes import Constant
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.delays import Delays, Uniform
 from fadas.faults import Fault
 from fadas.planner import plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD
 
 
 def combine(rule, deltas):

@@ -15,7 +15,6 @@ from fadas.algorithms.combine import Mixing
 from fadas.algorithms.optimizers import AMSGrad
 from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
 from fadas.algorithms.step_sizes import Constant
-from fadas.client import LocalSGD, lessons, train
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import FlatModule, Model, Update
 from fadas.core.server import Server
@@ -23,6 +22,7 @@ from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
 from fadas.planner import ARRIVED, plan
 from fadas.simulator import simulate
+from fadas.training.sgd import LocalSGD, lessons, train
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         FedBuff,
         FedYogi,
     )
-    from fadas.client import LocalSGD
     from fadas.core.ledger import Job, Ledger, Schedule, Step
     from fadas.core.model import Model, Update
     from fadas.core.server import Server
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from fadas.registry import Diverged
     from fadas.simulator import Record, Simulation, simulate
     from fadas.tasks.task import Task
+    from fadas.training.sgd import LocalSGD
 
 # Where each public name lives. They are imported on first use, so that `fadas --help` does not wait for torch.
 _HOME = {

@@ -15,7 +15,6 @@ from fadas.algorithms.combine import COMBINES, Combine
 from fadas.algorithms.optimizers import OPTIMIZERS, Optimizer
 from fadas.algorithms.presets import ALGORITHMS, Algorithm
 from fadas.algorithms.step_sizes import STEP_SIZES, StepSize
-from fadas.client import LocalSGD
 from fadas.core.ledger import Refill, Schedule
 from fadas.core.update_checks import Checks
 from fadas.delays import DELAYS, Delays
@@ -26,6 +25,7 @@ from fadas.registry import ConfigError, Table, arguments, build, convert, defaul
 from fadas.runs.same_run import code_of
 from fadas.tables import OWN_SECTIONS, as_table
 from fadas.tasks import TASKS
+from fadas.training.sgd import LocalSGD
 
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
 PARTS_OF = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from fadas.client import train
 from fadas.config import RunConfig
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
@@ -27,6 +26,7 @@ from fadas.simulator import Record, Simulation, simulate
 from fadas.snapshot import restore, take
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
+from fadas.training.sgd import train
 
 OnRecord = Callable[[Record], None]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from fadas.algorithms.presets import Algorithm
-from fadas.client import LocalSGD, check
 from fadas.core.ledger import Job, Step, whole
 from fadas.core.model import FlatModule, Update
 from fadas.core.records import JobRecord, Record
@@ -19,6 +18,7 @@ from fadas.executors.precision import threads
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.registry import Diverged
 from fadas.tasks.task import Task
+from fadas.training.sgd import LocalSGD, check
 
 
 @dataclass

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fadas.client import LocalSGD
 from fadas.planner import Plan
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import CIFAR10, crop_and_flip
 from fadas.tasks.networks import cnn, resnet18
 from fadas.tasks.partition import deal
 from fadas.tasks.task import Subsets, Task
+from fadas.training.sgd import LocalSGD
 
 CLIENTS, CONCURRENCY, BUFFER = 50, 25, 10
 LOCAL = LocalSGD(lr=0.05, batch_size=20, steps=5)

@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import torch
 
-from fadas.batch import BatchTrainer
-from fadas.client import LocalSGD, draws
 from fadas.core.model import FlatModule
 from fadas.executors.base import Executor
 from fadas.executors.batched import SMALL, Batched, load
@@ -16,6 +14,8 @@ from fadas.executors.precision import threads
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
 from fadas.tasks.task import Task
+from fadas.training.many_jobs import BatchTrainer
+from fadas.training.sgd import LocalSGD, draws
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
 _MEDIUM = 10_000_000  # up to this load a chain of layers trains faster stacked than in a process per core, ...

@@ -2,13 +2,13 @@
 
 import torch
 
-from fadas.batch import BatchTrainer
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import threads
 from fadas.tasks.task import Task
+from fadas.training.many_jobs import BatchTrainer
+from fadas.training.sgd import LocalSGD
 
 SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
 

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fadas.client import LocalSGD, draws, job_seed, lessons
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.precision import Precision, use
 from fadas.tasks.task import Subsets, Task, send
+from fadas.training.sgd import LocalSGD, draws, job_seed, lessons
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream
 _MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS

@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from fadas.client import LocalSGD, train
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.pool import Pool
 from fadas.executors.precision import threads
 from fadas.tasks.task import Task
+from fadas.training.sgd import LocalSGD, train
 
 _MOST = 1000  # workers
 _ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from fadas.client import LocalSGD
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.cuda import Cuda
@@ -28,6 +27,7 @@ from fadas.executors.inline import Inline
 from fadas.executors.pool import Pool
 from fadas.executors.precision import Precision, use
 from fadas.tasks.task import Task
+from fadas.training.sgd import LocalSGD
 
 _RETRIES = 3  # of a job that takes its worker down
 _PATIENCE = 120  # seconds for a worker that cannot be reached: Ray takes a while to see that a node is gone

@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from fadas.client import LocalSGD, draws, lessons, train
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
-from fadas.stacked import Stacked
-from fadas.stacked_losses import together
 from fadas.tasks.task import Task
+from fadas.training.sgd import LocalSGD, draws, lessons, train
+from fadas.training.stacked import Stacked
+from fadas.training.stacked_losses import together
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from fadas.core.model import FlatModule, Model
-from fadas.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.tasks.task import Loss, cross_entropy
+from fadas.training.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
