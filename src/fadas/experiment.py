@@ -15,7 +15,7 @@ from fadas.config import RunConfig
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
 from fadas.core.trial_step import rehearse_step
-from fadas.executors.precision import threads
+from fadas.executors.torch_settings import threads
 from fadas.planner import Plan, plan
 from fadas.provenance import provenance
 from fadas.registry import FULL, ConfigError, Diverged, Interrupted

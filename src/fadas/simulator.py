@@ -14,7 +14,7 @@ from fadas.core.server import Server
 from fadas.core.update_checks import Checks
 from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
-from fadas.executors.precision import threads
+from fadas.executors.torch_settings import threads
 from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.registry import Diverged
 from fadas.tasks.task import Task

@@ -10,9 +10,9 @@ from fadas.executors.base import Executor
 from fadas.executors.batched import SMALL, Batched, load
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
-from fadas.executors.precision import threads
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
+from fadas.executors.torch_settings import threads
 from fadas.tasks.task import Task
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD, draws

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.executors.base import Executor
-from fadas.executors.precision import Precision, use
+from fadas.executors.torch_settings import Precision, use
 from fadas.tasks.task import Subsets, Task, send
 from fadas.training.sgd import LocalSGD, draws, job_seed, lessons
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
-from fadas.executors.pool import Pool
-from fadas.executors.precision import threads
+from fadas.executors.torch_settings import threads
+from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD, train
 

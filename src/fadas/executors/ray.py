@@ -24,8 +24,8 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
-from fadas.executors.pool import Pool
-from fadas.executors.precision import Precision, use
+from fadas.executors.torch_settings import Precision, use
+from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
 
