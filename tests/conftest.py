@@ -86,7 +86,7 @@ def task() -> Task:
 WAITING = """
 import sys, time
 from fadas.cli import main
-from fadas.simulator import Simulation
+from fadas.simulation.simulator import Simulation
 step, play = int(sys.argv.pop(1)), Simulation._play
 def wait(self):
     for record in play(self):

@@ -24,8 +24,8 @@ from fadas.algorithms.presets import (
 from fadas.algorithms.step_sizes import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
 from fadas.core.ledger import Job, Schedule, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 

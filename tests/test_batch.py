@@ -14,9 +14,9 @@ from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model
 from fadas.executors import EXECUTORS, Batched
-from fadas.planner import plan
 from fadas.registry import Diverged
-from fadas.simulator import simulate
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD, train

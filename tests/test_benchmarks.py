@@ -12,11 +12,11 @@ from fadas.benchmarks.cpu import alive
 from fadas.benchmarks.planning import plain_loop as plain_events
 from fadas.benchmarks.workloads import LOCAL, mlp, plain_loop
 from fadas.core.ledger import Schedule
-from fadas.delays import Delays, Uniform
 from fadas.executors import EXECUTORS
-from fadas.planner import plan
 from fadas.registry import ConfigError
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Uniform
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])

@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_leaves
 import fadas.executors
 from conftest import make_task
 from fadas.algorithms.presets import FADAS
-from fadas.delays import Delays, Large
 from fadas.executors import Inline, cuda
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Task, cross_entropy
 from fadas.training.sgd import LocalSGD
 

@@ -12,11 +12,11 @@ from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.model import Model, Update
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
-from fadas.delays import Delays, Large
-from fadas.faults import Fault
-from fadas.planner import ARRIVED, REFUSED, plan, replan
 from fadas.registry import Diverged
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.faults import Fault
+from fadas.simulation.planner import ARRIVED, REFUSED, plan, replan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

@@ -12,10 +12,10 @@ from fadas.algorithms.presets import FADAS, Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.config import resolve, seeds
 from fadas.core.ledger import Schedule
-from fadas.delays import Mild, Uniform
 from fadas.experiment import make_plan
 from fadas.registry import ConfigError, convert
 from fadas.runs.serialization import dumps
+from fadas.simulation.delays import Mild, Uniform
 from fadas.tables import load, select
 
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas import snapshot
 from fadas.algorithms.presets import FADAS
-from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
-from fadas.planner import plan
 from fadas.runs.writer import checkpoint
-from fadas.simulator import simulate
+from fadas.simulation import snapshot
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 from test_captured import Averaging
 

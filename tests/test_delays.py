@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fadas.delays import DELAYS, Delays, Exponential, Large, Lognormal, Mild, Pareto, Table, Uniform
+from fadas.simulation.delays import DELAYS, Delays, Exponential, Large, Lognormal, Mild, Pareto, Table, Uniform
 
 U = (np.arange(20000) + 0.5) / 20000
 

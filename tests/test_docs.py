@@ -46,7 +46,7 @@ def test_names_that_are_imported_on_first_use_can_be_listed():
 
 
 def test_modules_that_the_pages_name_are_there_whatever_was_imported_before():
-    show = "import fadas; print(fadas.executors.Inline, fadas.snapshot.take, fadas.tasks.task.accuracy)"
+    show = "import fadas; print(fadas.executors.Inline, fadas.simulation.snapshot.take, fadas.tasks.task.accuracy)"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -23,9 +23,9 @@ pytest.importorskip("flwr")
 import fadas
 from fadas.core.ledger import Job, Step
 from fadas.core.model import FlatModule, ServerState, Update
-from fadas.delays import Delays, Uniform
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Uniform
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.tasks import TASKS
 from fadas.training.sgd import LocalSGD, train
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fadas.algorithms.presets import FADAS
-from fadas.delays import Delays, Mild
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Mild
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.tasks import TASKS
 from fadas.tasks.encoders import _base, lora_classifier, save_adapter
 from fadas.tasks.glue import LAYOUTS, f1, read

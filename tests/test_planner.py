@@ -11,10 +11,10 @@ from conftest import make_task
 from fadas.algorithms.presets import FedBuff
 from fadas.algorithms.robust import Trimmed
 from fadas.core.ledger import Schedule
-from fadas.delays import Delays, Large, Mild, Uniform
-from fadas.faults import Fault
-from fadas.planner import ARRIVED, DROPPED, EXPIRED, plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Large, Mild, Uniform
+from fadas.simulation.faults import Fault
+from fadas.simulation.planner import ARRIVED, DROPPED, EXPIRED, plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 
@@ -176,7 +176,7 @@ def test_an_outage_of_all_clients_passes(refill):
 
 
 def test_an_outage_that_outlasts_too_many_jobs_is_refused_as_that(monkeypatch):
-    monkeypatch.setattr("fadas.planner._WAIT", 10_000)
+    monkeypatch.setattr("fadas.simulation.planner._WAIT", 10_000)
     endless = Delays(Uniform(1, 2), faults=(Fault("fail", None, 0.0, 1e12),))
     reason = (
         r"in 11,400 jobs: all clients are stopped by \[faults\]; failures last until time 1e\+12, too far from 4\d+"
@@ -186,7 +186,7 @@ def test_an_outage_that_outlasts_too_many_jobs_is_refused_as_that(monkeypatch):
 
 
 def test_failures_of_single_clients_do_not_shorten_how_long_an_outage_is_waited_for(monkeypatch):
-    monkeypatch.setattr("fadas.planner._WAIT", 10_000)
+    monkeypatch.setattr("fadas.simulation.planner._WAIT", 10_000)
     single, all_of_them = Fault("fail", (0, 1, 2), 0.0, 1e12), Fault("fail", None, 10_000.0, 12_000.0)
     p = plan(Schedule(4, 2), 6, Delays(Uniform(1, 2), faults=(single, all_of_them)), time=13_000.0)
     assert (p.outcome[p.start < 10_000] == DROPPED).sum() > 10_000
@@ -204,9 +204,9 @@ def test_the_work_per_event_does_not_grow_with_the_number_of_clients():
     """Counted, not timed: the number of lines that Python executes while planning."""
     program = """
 import sys
-from fadas.delays import Delays, Uniform
+from fadas.simulation.delays import Delays, Uniform
 from fadas.core.ledger import Schedule
-from fadas.planner import plan
+from fadas.simulation.planner import plan
 lines = 0
 def count(frame, event, arg):
     global lines

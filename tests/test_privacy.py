@@ -13,9 +13,9 @@ from fadas.algorithms.privacy import Private, Spending, epsilon
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.delays import Delays, Large
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 pytest.importorskip("dp_accounting")

@@ -16,12 +16,12 @@ from fadas.algorithms.presets import FADAS
 from fadas.algorithms.robust import Clipped
 from fadas.config import resolve
 from fadas.core.update_checks import Checks
-from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.experiment import make_plan, make_simulation
 from fadas.experiment import make_task as make_digits
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.tables import load
 from fadas.training.sgd import LocalSGD
 

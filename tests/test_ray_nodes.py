@@ -8,10 +8,10 @@ import torch
 
 from conftest import make_task
 from fadas.algorithms.presets import FedBuff
-from fadas.delays import Delays, Large
 from fadas.executors import Cuda, Inline, Ray
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 ray = pytest.importorskip("ray")

@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas import snapshot
 from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm
 from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
-from fadas.delays import Delays, Large
 from fadas.executors import EXECUTORS
-from fadas.faults import Fault
-from fadas.planner import plan
 from fadas.runs.writer import checkpoint
-from fadas.simulator import simulate
+from fadas.simulation import snapshot
+from fadas.simulation.delays import Delays, Large
+from fadas.simulation.faults import Fault
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

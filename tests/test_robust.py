@@ -12,10 +12,10 @@ from fadas.algorithms.robust import Clipped, Median, Trimmed
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.delays import Delays, Uniform
-from fadas.faults import Fault
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import Delays, Uniform
+from fadas.simulation.faults import Fault
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 

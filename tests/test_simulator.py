@@ -18,10 +18,10 @@ from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import FlatModule, Model, Update
 from fadas.core.server import Server
-from fadas.delays import DELAYS, Delays, Large, Uniform
 from fadas.executors import EXECUTORS, Batched, Inline
-from fadas.planner import ARRIVED, plan
-from fadas.simulator import simulate
+from fadas.simulation.delays import DELAYS, Delays, Large, Uniform
+from fadas.simulation.planner import ARRIVED, plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD, lessons, train
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

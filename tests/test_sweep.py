@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fadas.experiment
-import fadas.snapshot
+import fadas.simulation.snapshot
 import fadas.sweep
 from fadas.registry import ConfigError, Interrupted
 from fadas.runs.writer import read
@@ -404,7 +404,7 @@ def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_p
 
     def take(simulation):
         signal.raise_signal(number)
-        return fadas.snapshot.take(simulation)
+        return fadas.simulation.snapshot.take(simulation)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
     try:

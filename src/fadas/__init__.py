@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from fadas.core.ledger import Job, Ledger, Schedule, Step
     from fadas.core.model import Model, Update
     from fadas.core.server import Server
-    from fadas.delays import Delays, Large, Mild
-    from fadas.planner import Plan, plan
     from fadas.registry import Diverged
-    from fadas.simulator import Record, Simulation, simulate
+    from fadas.simulation.delays import Delays, Large, Mild
+    from fadas.simulation.planner import Plan, plan
+    from fadas.simulation.simulator import Record, Simulation, simulate
     from fadas.tasks.task import Task
     from fadas.training.sgd import LocalSGD
 

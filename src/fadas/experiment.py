@@ -16,14 +16,14 @@ from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
 from fadas.core.trial_step import rehearse_step
 from fadas.executors.torch_settings import threads
-from fadas.planner import Plan, plan
 from fadas.provenance import provenance
 from fadas.registry import FULL, ConfigError, Diverged, Interrupted
 from fadas.runs.summary import summarise
 from fadas.runs.writer import checkpoint
 from fadas.runs.writer import writer as runs
-from fadas.simulator import Record, Simulation, simulate
-from fadas.snapshot import restore, take
+from fadas.simulation.planner import Plan, plan
+from fadas.simulation.simulator import Record, Simulation, simulate
+from fadas.simulation.snapshot import restore, take
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
 from fadas.training.sgd import train

@@ -8,8 +8,8 @@ import torch
 from fadas.algorithms.presets import FADAS
 from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, plain_loop, small_cnn
 from fadas.executors import Inline, Processes, Ray
-from fadas.planner import plan
-from fadas.simulator import simulate
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 
 
 def bench_ray(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:

@@ -13,8 +13,8 @@ from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp,
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors import Batched, Executor, Inline, Processes, auto
-from fadas.planner import plan
-from fadas.simulator import Simulation, simulate
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import Simulation, simulate
 from fadas.tasks.task import Task
 
 Row = dict[str, Any]

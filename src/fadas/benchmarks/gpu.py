@@ -12,9 +12,9 @@ from fadas.algorithms.presets import FADAS
 from fadas.benchmarks.workloads import bert, cifar
 from fadas.core.ledger import Job
 from fadas.executors import Cuda, Executor, Inline
-from fadas.planner import plan
 from fadas.registry import ConfigError
-from fadas.simulator import simulate
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 
 Row = dict[str, Any]

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from fadas.core.ledger import Schedule
-from fadas.delays import Delays, Uniform
-from fadas.planner import plan
+from fadas.simulation.delays import Delays, Uniform
+from fadas.simulation.planner import plan
 
 SCHEDULE = Schedule(1000, 100)
 

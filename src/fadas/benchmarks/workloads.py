@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fadas.planner import Plan
+from fadas.simulation.planner import Plan
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import CIFAR10, crop_and_flip
 from fadas.tasks.networks import cnn, resnet18

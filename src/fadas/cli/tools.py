@@ -15,8 +15,8 @@ def list_() -> None:
     from fadas.algorithms.optimizers import OPTIMIZERS
     from fadas.algorithms.presets import ALGORITHMS
     from fadas.algorithms.step_sizes import STEP_SIZES
-    from fadas.delays import DELAYS
     from fadas.executors import EXECUTORS
+    from fadas.simulation.delays import DELAYS
     from fadas.tasks import TASKS
     from fadas.terminal import print_table
 

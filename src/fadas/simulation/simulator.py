@@ -12,11 +12,11 @@ from fadas.core.model import FlatModule, Update
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
-from fadas.corruption import corrupted
 from fadas.executors import EXECUTORS, Executor
 from fadas.executors.torch_settings import threads
-from fadas.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.registry import Diverged
+from fadas.simulation.faulty_updates import corrupted
+from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD, check
 
@@ -99,7 +99,9 @@ class Simulation:
 
     def __iter__(self) -> Iterator[Record]:
         if self._begun:
-            raise RuntimeError("a simulation is played once; another can go on from here: see fadas.snapshot")
+            raise RuntimeError(
+                "a simulation is played once; another can go on from here: see fadas.simulation.snapshot"
+            )
         self._begun = True
         try:
             yield from self._play()

@@ -14,9 +14,9 @@ import numpy as np
 
 from fadas.core.ledger import Job, Ledger, Schedule, tau_statistics, whole
 from fadas.core.records import LATEST
-from fadas.delays import Delays
-from fadas.faults import check, fails, outage
 from fadas.rng import DROPOUT, DURATION, TIER
+from fadas.simulation.delays import Delays
+from fadas.simulation.faults import check, fails, outage
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
 _BLOCK = 1 << 14

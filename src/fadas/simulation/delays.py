@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fadas.faults import Fault
+from fadas.simulation.faults import Fault
 
 Duration = Callable[[int, float], float]
 Range = tuple[float, float]

@@ -14,8 +14,8 @@ from torch import Tensor
 from fadas.core.ledger import Ledger
 from fadas.core.model import Model
 from fadas.core.saved_state import State, fitting, pack, pack_updates, unpack, unpack_updates
-from fadas.planner import ARRIVED, Plan, replan
-from fadas.simulator import Progress, Simulation
+from fadas.simulation.planner import ARRIVED, Plan, replan
+from fadas.simulation.simulator import Progress, Simulation
 
 
 def take(simulation: Simulation) -> State:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from fadas.core.model import Update
-from fadas.planner import Plan
 from fadas.rng import FAULT, mix
+from fadas.simulation.planner import Plan
 
 
 def corrupted(update: Update, plan: Plan) -> Update:

@@ -1,0 +1,1 @@
+"""Virtual time: delays, faults, the plan and the simulator."""
