@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from fadas.cli import main
-from fadas.experiment import execute
+from fadas.experiments.run import execute
 from fadas.runs.writer import find, lock
 from test_cli import DEMO, SMALL, fadas
 from test_diverged import WILD
@@ -72,10 +72,10 @@ def command(tmp_path, monkeypatch, capsys):
     def command(meanwhile):
         def first(*arguments, **options):
             meanwhile()
-            monkeypatch.setattr("fadas.experiment.execute", execute)
+            monkeypatch.setattr("fadas.experiments.run.execute", execute)
             return execute(*arguments, **options)
 
-        monkeypatch.setattr("fadas.experiment.execute", first)
+        monkeypatch.setattr("fadas.experiments.run.execute", first)
         monkeypatch.setattr("signal.signal", lambda *arguments: None)
         monkeypatch.setattr(sys, "argv", ["fadas", *RUN, "--out", str(tmp_path)])
         with pytest.raises(SystemExit) as end:

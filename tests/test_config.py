@@ -10,13 +10,13 @@ from fadas.algorithms.combine import Calibrated, ExampleWeighted
 from fadas.algorithms.optimizers import AMSGrad, Torch
 from fadas.algorithms.presets import FADAS, Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
-from fadas.config import resolve, seeds
 from fadas.core.ledger import Schedule
-from fadas.experiment import make_plan
+from fadas.experiments.experiment_file import load, select
+from fadas.experiments.resolve import resolve, seeds
+from fadas.experiments.run import make_plan
 from fadas.registry import ConfigError, convert
 from fadas.runs.serialization import dumps
 from fadas.simulation.delays import Mild, Uniform
-from fadas.tables import load, select
 
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
 BASE = """

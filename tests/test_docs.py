@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fadas.config import resolve
-from fadas.tables import load, select
+from fadas.experiments.experiment_file import load, select
+from fadas.experiments.resolve import resolve
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / "examples" / "own_model.py").read_text()

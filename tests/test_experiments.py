@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from fadas.algorithms.step_sizes import DelayAdaptive
-from fadas.experiment import make_plan
+from fadas.experiments.run import make_plan
 from fadas.report.artefacts import Cell
 from fadas.report.searches import SEED
 from fadas.reproduce import make_config

@@ -221,7 +221,7 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
     shutil.rmtree(tmp_path / "o", ignore_errors=True)
     command = ["run", DEMO, "--only", "fadas", "--seed", "1", "--executor", "batched", "--out", tmp_path / "o"]
     command += ["--set", "run.updates=50", "--set", "run.checkpoint_every=3", "--no-report"]
-    full = mock.patch("fadas.experiment._save_model", side_effect=OSError(28, "No space left on device"))
+    full = mock.patch("fadas.experiments.run._save_model", side_effect=OSError(28, "No space left on device"))
     with full, mock.patch("fadas.runs.checkpoint.Behind.ready", return_value=True):  # however busy the disk is
         assert fadas(*command) == 2
     assert len(list(folder.glob("*.ckpt"))) == 2

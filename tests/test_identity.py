@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fadas.config import resolve
+from fadas.experiments.experiment_file import load
+from fadas.experiments.resolve import resolve
 from fadas.registry import lookup
 from fadas.runs.same_run import code_of, precision, same
-from fadas.tables import load
 from test_cli import SMALL, fadas
 
 DEMO = Path(__file__).parents[1] / "experiments" / "demo.toml"

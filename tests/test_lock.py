@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from conftest import waiting
-from fadas.config import resolve
-from fadas.experiment import execute, make_plan, make_simulation, make_task
+from fadas.experiments.experiment_file import load
+from fadas.experiments.resolve import resolve
+from fadas.experiments.run import execute, make_plan, make_simulation, make_task
 from fadas.registry import ConfigError
 from fadas.runs.writer import lock
 from fadas.runs.writer import writer as runs
-from fadas.tables import load
 from test_cli import DEMO, FADAS, fadas
 
 LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from fadas.parallel import each
+from fadas.experiments.parallel_runs import each
 
 
 class Stubborn(Exception):

@@ -14,15 +14,15 @@ import torch
 from conftest import make_task, make_wide_task
 from fadas.algorithms.presets import FADAS
 from fadas.algorithms.robust import Clipped
-from fadas.config import resolve
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
-from fadas.experiment import make_plan, make_simulation
-from fadas.experiment import make_task as make_digits
+from fadas.experiments.experiment_file import load
+from fadas.experiments.resolve import resolve
+from fadas.experiments.run import make_plan, make_simulation
+from fadas.experiments.run import make_task as make_digits
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
-from fadas.tables import load
 from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

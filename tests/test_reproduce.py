@@ -12,7 +12,7 @@ import matplotlib
 import pytest
 
 from conftest import reproduce
-from fadas.experiment import execute
+from fadas.experiments.run import execute
 from fadas.registry import ConfigError, Interrupted
 from fadas.report.artefacts import Cell, artefacts, load, read
 from fadas.report.reproduction import _made, blocks, write

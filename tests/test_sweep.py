@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import fadas.experiment
+import fadas.experiments.run
+import fadas.experiments.sweep
 import fadas.simulation.snapshot
-import fadas.sweep
+from fadas.experiments.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
 from fadas.registry import ConfigError, Interrupted
 from fadas.runs.writer import read
-from fadas.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
 from fadas.tasks.task import Task
 
 
@@ -326,7 +326,7 @@ def outcomes(monkeypatch, tmp_path, last):
             rate = point.point["local.lr"]
             yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
 
-    monkeypatch.setattr(fadas.sweep, "run_all", made_up)
+    monkeypatch.setattr(fadas.experiments.sweep, "run_all", made_up)
     tables = short()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = points(tables, ["fedbuff"], [1], tmp_path, 0.2)
@@ -409,7 +409,7 @@ def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_p
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
     try:
         with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            patch.setattr(fadas.experiment, "take", take)
+            patch.setattr(fadas.experiments.run, "take", take)
             run_point({}, replace(point, share=1 / 2))
     finally:
         signal.signal(signal.SIGINT, before)

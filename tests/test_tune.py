@@ -6,13 +6,13 @@ from dataclasses import asdict, replace
 import pytest
 
 from conftest import reproduce
+from fadas.experiments.experiment_file import _read, as_override
 from fadas.registry import ConfigError
 from fadas.report.artefacts import Cell, artefacts, load
 from fadas.report.reproduction import blocks
 from fadas.report.searches import SEED, Search, find, path_of, read
 from fadas.reproduce import Places, keep, make_config
 from fadas.runs.writer import lock
-from fadas.tables import _read, as_override
 from fadas.tune import outside, search
 
 TABLE = artefacts()["large-cifar10"]

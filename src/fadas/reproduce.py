@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas.config import RunConfig, resolve
 from fadas.core.ledger import TAUS
-from fadas.experiment import OnRecord, execute, make_plan, make_simulation, shared_task
+from fadas.experiments.experiment_file import load, select
+from fadas.experiments.resolve import RunConfig, resolve
+from fadas.experiments.run import OnRecord, execute, make_plan, make_simulation, shared_task
 from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Result
 from fadas.report.artefacts import load as load_result
 from fadas.runs.same_run import same
 from fadas.runs.writer import lock
 from fadas.runs.writer import writer as runs
-from fadas.tables import load, select
 from fadas.tasks.task import Task
 
 Say = Callable[[str], None]

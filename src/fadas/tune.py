@@ -9,10 +9,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fadas import sweep
-from fadas.config import resolve
-from fadas.experiment import check_device
-from fadas.provenance import provenance
+from fadas.experiments import sweep
+from fadas.experiments.experiment_file import as_override
+from fadas.experiments.provenance import provenance
+from fadas.experiments.resolve import resolve
+from fadas.experiments.run import check_device
 from fadas.registry import ConfigError
 from fadas.report.artefacts import Artefact, Cell, Row
 from fadas.report.searches import SEED, Search, path_of, read
@@ -20,7 +21,6 @@ from fadas.report.verdicts import OUTSIDE, accuracy
 from fadas.reproduce import Places, done, keep, make_config, make_tables
 from fadas.runs.same_run import same
 from fadas.runs.writer import lock
-from fadas.tables import as_override
 
 VALIDATION = 0.1
 Watch = Callable[[str, int], Callable[[int, str, int], None]]  # (what, its runs) -> whom to tell (done, of what, total)

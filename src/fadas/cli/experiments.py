@@ -63,7 +63,7 @@ def read_tables(
     executor: str | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    from fadas.tables import load
+    from fadas.experiments.experiment_file import load
 
     seeds = [] if seed is None else [f"run.seeds=[{seed}]"]
     devices = [] if device is None else [f"executor.device={json.dumps(device)}"]
@@ -71,7 +71,7 @@ def read_tables(
 
 
 def select_labels(tables: dict[str, Any], only: str | None) -> list[str]:
-    from fadas.tables import select
+    from fadas.experiments.experiment_file import select
 
     return select(tables, None if only is None else [name.strip() for name in only.split(",")])
 
@@ -109,8 +109,8 @@ def run(
     is at: it is tried once more at the end and, if that is still so, left out; the exit code is 2 then.
     With --json: one object per run, on a line of its own, and no report.
     """
-    from fadas.config import resolve, seeds
-    from fadas.experiment import execute, make_plan, make_simulation, make_task
+    from fadas.experiments.resolve import resolve, seeds
+    from fadas.experiments.run import execute, make_plan, make_simulation, make_task
     from fadas.runs.writer import writer as runs
     from fadas.terminal import Display, print_json
 
@@ -200,8 +200,8 @@ def plan(
 
     With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
     """
-    from fadas.config import resolve, seeds
-    from fadas.experiment import make_plan
+    from fadas.experiments.resolve import resolve, seeds
+    from fadas.experiments.run import make_plan
     from fadas.terminal import print_json, print_table
 
     use_data(data_dir, allow_code)

@@ -64,8 +64,8 @@ def sweep(
     3 then. --halving takes about a quarter of the time, and misses a point that begins slowly. With --json: one
     object per point, from best to worst, on a line of its own.
     """
-    from fadas.config import seeds
-    from fadas.sweep import HALVING, count, grid, points, rank, search
+    from fadas.experiments.resolve import seeds
+    from fadas.experiments.sweep import HALVING, count, grid, points, rank, search
     from fadas.terminal import Display, print_json, print_table
 
     use_data(data_dir, allow_code)

@@ -57,7 +57,7 @@ def bench(
     if not math.isfinite(scale):
         raise typer.BadParameter(f"--scale must be a finite number, not {scale}")
     from fadas.benchmarks import BENCHES
-    from fadas.provenance import commit, versions
+    from fadas.experiments.provenance import commit, versions
     from fadas.registry import lookup
     from fadas.terminal import print_json, print_table
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from fadas.config import RunConfig
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
 from fadas.core.trial_step import rehearse_step
 from fadas.executors.torch_settings import threads
-from fadas.provenance import provenance
+from fadas.experiments.provenance import provenance
+from fadas.experiments.resolve import RunConfig
 from fadas.registry import FULL, ConfigError, Diverged, Interrupted
 from fadas.runs.summary import summarise
 from fadas.runs.writer import checkpoint

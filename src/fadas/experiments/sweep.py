@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fadas.config import RunConfig, resolve
-from fadas.parallel import each
+from fadas.experiments.experiment_file import Table, put
+from fadas.experiments.parallel_runs import each
+from fadas.experiments.resolve import RunConfig, resolve
 from fadas.registry import ConfigError
 from fadas.runs.folder import checkpoint, checkpoints
 from fadas.runs.serialization import flatten
 from fadas.runs.summary import summarise
 from fadas.runs.writer import writer as runs
-from fadas.tables import Table, put
 
 HALVING = (1 / 8, 1 / 2, 1.0)  # rungs, as shares of a run
 
@@ -110,7 +110,7 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
 
     `tasks` keeps the data for the next point.
     """
-    from fadas.experiment import execute, make_plan, make_simulation, shared_task
+    from fadas.experiments.run import execute, make_plan, make_simulation, shared_task
 
     config = resolve(point.tables, point.label, point.seed)
     busy: ConfigError | None = None
@@ -264,7 +264,7 @@ def _give_up_behind(results: Sequence[tuple[Point, Mapping[str, Any]]], wanted: 
 
 def _check_evaluations(todo: Sequence[Point], share: float) -> None:
     """An error where the first rung ends before the first evaluation."""
-    from fadas.experiment import make_plan
+    from fadas.experiments.run import make_plan
 
     planned: set[Any] = set()
     for point in todo:
