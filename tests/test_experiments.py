@@ -7,9 +7,9 @@ import pytest
 
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.experiments.run import make_plan
-from fadas.report.artefacts import Cell
-from fadas.report.searches import SEED
-from fadas.reproduce import make_config
+from fadas.paper.artefacts import Cell
+from fadas.paper.results import SEED
+from fadas.paper.run_cells import make_config
 from test_cli import fadas
 from test_config import EXPERIMENTS
 

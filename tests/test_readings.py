@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fadas.report.artefacts import Cell, artefacts
-from fadas.report.readings import nearest, reading
-from fadas.report.reproduction import write
+from fadas.paper.artefacts import Cell, artefacts
+from fadas.paper.claims import nearest, reading
+from fadas.paper.page import write
 
 TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
 ASYNC = artefacts()["fedasync"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fadas.report.compare import cells, compare, header
+from fadas.report.comparison import cells, compare, header
 from fadas.report.figures import figures, on_common_axis
 from fadas.report.html import page
 from fadas.runs.summary import summarise

@@ -13,11 +13,11 @@ import pytest
 
 from conftest import reproduce
 from fadas.experiments.run import execute
+from fadas.paper.agreement import accuracy, time_to_target
+from fadas.paper.artefacts import Cell, artefacts, load, read
+from fadas.paper.page import _made, blocks, write
+from fadas.paper.run_cells import Places, chosen, done, make_config, run
 from fadas.registry import ConfigError, Interrupted
-from fadas.report.artefacts import Cell, artefacts, load, read
-from fadas.report.reproduction import _made, blocks, write
-from fadas.report.verdicts import accuracy, time_to_target
-from fadas.reproduce import Places, chosen, done, make_config, run
 from fadas.runs.writer import lock
 
 ROOT = Path(__file__).parents[1]
@@ -397,7 +397,7 @@ def test_a_cell_that_another_process_finishes_meanwhile_is_tried_once_more(small
     folder.mkdir(parents=True)
     file = (folder / ".lock").open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
-    monkeypatch.setattr("fadas.reproduce.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
+    monkeypatch.setattr("fadas.paper.run_cells.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
     shown = reproduce(small, "large-cifar10", "--only", "fadas")
     assert shown.exit_code == 0, shown.output
     assert "another process is at it" in shown.output

@@ -7,13 +7,13 @@ import pytest
 
 from conftest import reproduce
 from fadas.experiments.experiment_file import _read, as_override
+from fadas.paper.artefacts import Cell, artefacts, load
+from fadas.paper.grid_search import outside, search
+from fadas.paper.page import blocks
+from fadas.paper.results import SEED, Search, find, path_of, read
+from fadas.paper.run_cells import Places, keep, make_config
 from fadas.registry import ConfigError
-from fadas.report.artefacts import Cell, artefacts, load
-from fadas.report.reproduction import blocks
-from fadas.report.searches import SEED, Search, find, path_of, read
-from fadas.reproduce import Places, keep, make_config
 from fadas.runs.writer import lock
-from fadas.tune import outside, search
 
 TABLE = artefacts()["large-cifar10"]
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")

@@ -52,7 +52,7 @@ def reproduce(
     searched by halving, on seed 100 and a tenth of the training data held out; the best point then runs on the
     artefact's own seeds. What was tried is kept beside the results, and not tried again.
     """
-    from fadas.report.artefacts import artefact, artefacts, load
+    from fadas.paper.artefacts import artefact, artefacts, load
     from fadas.terminal import Display, print_line, print_table
 
     if {"list", "report"} & {*what}:
@@ -63,7 +63,7 @@ def reproduce(
     if tune and (seeds or rounds):
         raise typer.BadParameter("--tune takes the artefact's own seeds and rounds")
     if what == ["report"]:
-        from fadas.report.reproduction import write
+        from fadas.paper.page import write
 
         for path in write(page, results):
             print_line(f"written: {path}")
@@ -76,8 +76,8 @@ def reproduce(
             rows.append([name, f"{done} of {len(cells)}", one.title])
         print_table(["artefact", "cells run", ""], rows)
         return
+    from fadas.paper.run_cells import Places, chosen, done, run
     from fadas.registry import ConfigError
-    from fadas.reproduce import Places, chosen, done, run
 
     if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
         only_these = "only the executor's options can be set, and the executor with --executor"
@@ -120,10 +120,10 @@ def _searched(
     wanted: list[Any], methods: set[str], places: Any, options: list[str], executor: str | None
 ) -> tuple[list[Any], list[str]]:
     """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
+    from fadas.paper.grid_search import outside, search
+    from fadas.paper.results import tuned_cells
     from fadas.registry import ConfigError
-    from fadas.report.searches import tuned_cells
     from fadas.terminal import Display, print_line
-    from fadas.tune import outside, search
 
     entries = list(outside(wanted, methods, places))
     busy: list[Any] = []

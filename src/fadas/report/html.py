@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from fadas.report.compare import Comparison, cells, compare, header
+from fadas.report.comparison import Comparison, cells, compare, header
 from fadas.report.figures import Drawn, figures
 from fadas.runs.serialization import dumps
 from fadas.runs.writer import Run

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fadas.report.artefacts import Cell, Result, artefacts, load, read
-from fadas.report.searches import tuned_cells
+from fadas.paper.artefacts import Cell, Result, artefacts, load, read
+from fadas.paper.results import tuned_cells
 
 
 def shown(results: Path) -> list[Result]:

@@ -7,14 +7,14 @@ from pathlib import Path
 from statistics import fmean
 
 from fadas.core.ledger import TAUS
+from fadas.paper.agreement import MARKS, Measured, accuracy, published, time_to_target
+from fadas.paper.artefacts import Artefact, Result, artefacts, published_delays, results_of
+from fadas.paper.blocks import Block, Curves, html, markdown, slug
+from fadas.paper.claims import measured_by, nearest, reading
+from fadas.paper.page_figures import draw
+from fadas.paper.shown import known_cells, others, shown
+from fadas.paper.tuned import tuned
 from fadas.registry import ConfigError
-from fadas.report.artefacts import Artefact, Result, artefacts, published_delays, results_of
-from fadas.report.curves import draw
-from fadas.report.pages import Block, Curves, html, markdown, slug
-from fadas.report.readings import measured_by, nearest, reading
-from fadas.report.shown import known_cells, others, shown
-from fadas.report.tuned import tuned
-from fadas.report.verdicts import MARKS, Measured, accuracy, published, time_to_target
 from fadas.runs.same_run import precision
 
 Readings = list[Artefact]  # the paper as printed and, where there is that, as in the released code

@@ -11,9 +11,9 @@ from fadas.core.ledger import TAUS
 from fadas.experiments.experiment_file import load, select
 from fadas.experiments.resolve import RunConfig, resolve
 from fadas.experiments.run import OnRecord, execute, make_plan, make_simulation, shared_task
+from fadas.paper.artefacts import Artefact, Cell, Result
+from fadas.paper.artefacts import load as load_result
 from fadas.registry import ConfigError
-from fadas.report.artefacts import Artefact, Cell, Result
-from fadas.report.artefacts import load as load_result
 from fadas.runs.same_run import same
 from fadas.runs.writer import lock
 from fadas.runs.writer import writer as runs

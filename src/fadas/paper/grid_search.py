@@ -14,11 +14,11 @@ from fadas.experiments.experiment_file import as_override
 from fadas.experiments.provenance import provenance
 from fadas.experiments.resolve import resolve
 from fadas.experiments.run import check_device
+from fadas.paper.agreement import OUTSIDE, accuracy
+from fadas.paper.artefacts import Artefact, Cell, Row
+from fadas.paper.results import SEED, Search, path_of, read
+from fadas.paper.run_cells import Places, done, keep, make_config, make_tables
 from fadas.registry import ConfigError
-from fadas.report.artefacts import Artefact, Cell, Row
-from fadas.report.searches import SEED, Search, path_of, read
-from fadas.report.verdicts import OUTSIDE, accuracy
-from fadas.reproduce import Places, done, keep, make_config, make_tables
 from fadas.runs.same_run import same
 from fadas.runs.writer import lock
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from fadas.paper.blocks import Curves
 from fadas.report.figures import STYLE, percent
-from fadas.report.pages import Curves
 
 _AXES = {"step": (0, "communication rounds"), "updates": (1, "client trips"), "time": (2, "time (units of 10 s)")}
 _SMOOTH = 10  # evaluations: single ones swing so much that lines would hide each other

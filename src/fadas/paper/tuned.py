@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fadas.report.artefacts import Artefact, short
-from fadas.report.pages import Block
-from fadas.report.searches import Search, find
-from fadas.report.verdicts import OUTSIDE, Measured, accuracy, published
+from fadas.paper.agreement import OUTSIDE, Measured, accuracy, published
+from fadas.paper.artefacts import Artefact, short
+from fadas.paper.blocks import Block
+from fadas.paper.results import Search, find
 
 _PUBLISHED = "the published ones"
 _TUNED = (
