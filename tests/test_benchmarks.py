@@ -7,10 +7,10 @@ import torch
 from fadas.algorithms.optimizers import AMSGrad
 from fadas.algorithms.presets import FADAS, Algorithm
 from fadas.algorithms.step_sizes import Constant
-from fadas.benchmarks import bench_cpu, bench_gpu, bench_plan, bench_ray
-from fadas.benchmarks.cpu import alive
-from fadas.benchmarks.planning import plain_loop as plain_events
-from fadas.benchmarks.workloads import LOCAL, mlp, plain_loop
+from fadas.cli.bench import bench_cpu, bench_gpu, bench_plan, bench_ray
+from fadas.cli.bench.cpu import alive
+from fadas.cli.bench.plan import plain_loop as plain_events
+from fadas.cli.bench.workloads import LOCAL, mlp, plain_loop
 from fadas.core.ledger import Schedule
 from fadas.executors import EXECUTORS
 from fadas.registry import ConfigError

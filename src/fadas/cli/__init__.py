@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 import fadas
-from fadas.cli import data, deploy, experiments, reproduce, results, sweep, tools
+from fadas.cli import data, deploy, reproduce, results, sweep, tools
+from fadas.cli import run as experiments
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",

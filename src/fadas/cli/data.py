@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.experiments import DataDir, use_data
+from fadas.cli.run import DataDir, use_data
 
 app = typer.Typer(help="Fetch the data sets.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -24,9 +24,9 @@ def get(
 
     A download that broke off is continued. Nothing is fetched when the files are there and right.
     """
+    from fadas.cli.terminal import Display, print_line
     from fadas.registry import unknown
     from fadas.tasks.cifar import ARCHIVES
-    from fadas.terminal import Display, print_line
 
     use_data(data_dir)
     if name not in ARCHIVES:

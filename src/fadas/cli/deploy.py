@@ -25,9 +25,9 @@ def init(
     import re
     from importlib.resources import files
 
+    from fadas.cli.terminal import print_line
     from fadas.registry import ConfigError, unknown
     from fadas.tasks import TASKS
-    from fadas.terminal import print_line
 
     ready = [name for name in TASKS if name != "files"]  # which needs a folder and a network as well
     if task not in ready:

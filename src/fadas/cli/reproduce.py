@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.experiments import DataDir, Device, Executor, Set, hints, tell, use_data
+from fadas.cli.run import DataDir, Device, Executor, Set, hints, tell, use_data
 
 
 @hints(
@@ -52,8 +52,8 @@ def reproduce(
     searched by halving, on seed 100 and a tenth of the training data held out; the best point then runs on the
     artefact's own seeds. What was tried is kept beside the results, and not tried again.
     """
+    from fadas.cli.terminal import Display, print_line, print_table
     from fadas.paper.artefacts import artefact, artefacts, load
-    from fadas.terminal import Display, print_line, print_table
 
     if {"list", "report"} & {*what}:
         if len(what) > 1:
@@ -120,10 +120,10 @@ def _searched(
     wanted: list[Any], methods: set[str], places: Any, options: list[str], executor: str | None
 ) -> tuple[list[Any], list[str]]:
     """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
+    from fadas.cli.terminal import Display, print_line
     from fadas.paper.grid_search import outside, search
     from fadas.paper.results import tuned_cells
     from fadas.registry import ConfigError
-    from fadas.terminal import Display, print_line
 
     entries = list(outside(wanted, methods, places))
     busy: list[Any] = []

@@ -20,10 +20,10 @@ def report(
 
 def show(folder: Path) -> Any:
     """Print the table of the runs in a folder and write the report; the runs."""
+    from fadas.cli.terminal import print_line, print_table
     from fadas.report.comparison import cells, compare, header
     from fadas.report.html import write
     from fadas.runs.writer import find, unfinished
-    from fadas.terminal import print_line, print_table
 
     found = find(folder)
     if left_out := unfinished(folder):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.experiments import (
+from fadas.cli.run import (
     AllowCode,
     DataDir,
     Device,
@@ -64,9 +64,9 @@ def sweep(
     3 then. --halving takes about a quarter of the time, and misses a point that begins slowly. With --json: one
     object per point, from best to worst, on a line of its own.
     """
+    from fadas.cli.terminal import Display, print_json, print_table
     from fadas.experiments.resolve import seeds
     from fadas.experiments.sweep import HALVING, count, grid, points, rank, search
-    from fadas.terminal import Display, print_json, print_table
 
     use_data(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile, executor, device)

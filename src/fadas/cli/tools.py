@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.experiments import Json
+from fadas.cli.run import Json
 
 
 def list_() -> None:
@@ -15,10 +15,10 @@ def list_() -> None:
     from fadas.algorithms.optimizers import OPTIMIZERS
     from fadas.algorithms.presets import ALGORITHMS
     from fadas.algorithms.step_sizes import STEP_SIZES
+    from fadas.cli.terminal import print_table
     from fadas.executors import EXECUTORS
     from fadas.simulation.delays import DELAYS
     from fadas.tasks import TASKS
-    from fadas.terminal import print_table
 
     registries = {
         "algorithms": ALGORITHMS,
@@ -56,10 +56,10 @@ def bench(
 
     if not math.isfinite(scale):
         raise typer.BadParameter(f"--scale must be a finite number, not {scale}")
-    from fadas.benchmarks import BENCHES
+    from fadas.cli.bench import BENCHES
+    from fadas.cli.terminal import print_json, print_table
     from fadas.experiments.provenance import commit, versions
     from fadas.registry import lookup
-    from fadas.terminal import print_json, print_table
 
     source = {"versions": versions(), "commit": commit()}  # asked first: the tree may change meanwhile
     tables = lookup(BENCHES, "benchmark", what)(scale)

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from fadas.cli.terminal import console
 from fadas.registry import ConfigError
 from fadas.runs.reader import DAMAGE
-from fadas.terminal import console
 
 _CLIENTS = 12  # that are shown: those heard of last
 _QUIET = 20

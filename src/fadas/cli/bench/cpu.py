@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fadas.algorithms.presets import FADAS
-from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
+from fadas.cli.bench.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors import Batched, Executor, Inline, Processes, auto

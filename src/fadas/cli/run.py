@@ -109,10 +109,10 @@ def run(
     is at: it is tried once more at the end and, if that is still so, left out; the exit code is 2 then.
     With --json: one object per run, on a line of its own, and no report.
     """
+    from fadas.cli.terminal import Display, print_json
     from fadas.experiments.resolve import resolve, seeds
     from fadas.experiments.run import execute, make_plan, make_simulation, make_task
     from fadas.runs.writer import writer as runs
-    from fadas.terminal import Display, print_json
 
     if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
         raise typer.BadParameter("--resume and --overwrite exclude each other")
@@ -200,9 +200,9 @@ def plan(
 
     With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
     """
+    from fadas.cli.terminal import print_json, print_table
     from fadas.experiments.resolve import resolve, seeds
     from fadas.experiments.run import make_plan
-    from fadas.terminal import print_json, print_table
 
     use_data(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fadas.algorithms.presets import FADAS
-from fadas.benchmarks.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, plain_loop, small_cnn
+from fadas.cli.bench.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, plain_loop, small_cnn
 from fadas.executors import Inline, Processes, Ray
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate

@@ -7,10 +7,10 @@ time limit.
 from collections.abc import Callable
 from typing import Any
 
-from fadas.benchmarks.cluster import bench_ray
-from fadas.benchmarks.cpu import bench_cpu
-from fadas.benchmarks.gpu import bench_gpu
-from fadas.benchmarks.planning import bench_plan
+from fadas.cli.bench.cpu import bench_cpu
+from fadas.cli.bench.gpu import bench_gpu
+from fadas.cli.bench.plan import bench_plan
+from fadas.cli.bench.ray import bench_ray
 
 Tables = dict[str, list[dict[str, Any]]]
 

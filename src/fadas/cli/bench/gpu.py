@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fadas.algorithms.presets import FADAS
-from fadas.benchmarks.workloads import bert, cifar
+from fadas.cli.bench.workloads import bert, cifar
 from fadas.core.ledger import Job
 from fadas.executors import Cuda, Executor, Inline
 from fadas.registry import ConfigError
