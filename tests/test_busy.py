@@ -9,7 +9,8 @@ import pytest
 
 from fadas.cli import main
 from fadas.experiments.run import execute
-from fadas.runs.writer import find, lock
+from fadas.runs import lock
+from fadas.runs.writer import find
 from test_cli import DEMO, SMALL, fadas
 from test_diverged import WILD
 

@@ -36,7 +36,7 @@ def command(algorithm, executor, steps, out):
 # The command line, but with a checkpoint whenever one is due. Else a slow write is followed by a pause of nine times
 # its length, and a run on a busy machine may end before its checkpoints have filled the disk.
 DILIGENT = """
-from fadas.runs.writer import checkpoint
+from fadas.runs import checkpoint
 from fadas.cli import main
 checkpoint.Behind.ready = lambda self: True
 main()

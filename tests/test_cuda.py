@@ -10,7 +10,7 @@ from conftest import make_task
 from fadas.algorithms.presets import FADAS
 from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
-from fadas.runs.writer import checkpoint
+from fadas.runs import checkpoint
 from fadas.simulation import snapshot
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan

@@ -22,8 +22,8 @@ from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
 from fadas.flower.journal import Journal
 from fadas.registry import ConfigError
-from fadas.runs.writer import checkpoint, lock
-from fadas.runs.writer import writer as runs
+from fadas.runs import checkpoint, lock
+from fadas.runs import writer as runs
 
 INITIAL = np.array([1.0, -2.0], np.float32)
 ONE, TWO, THREE = 11, 12, 13  # nodes; as clients they are 0, 1 and 2

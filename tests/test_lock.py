@@ -17,8 +17,8 @@ from fadas.experiments.experiment_file import load
 from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute, make_plan, make_simulation, make_task
 from fadas.registry import ConfigError
-from fadas.runs.writer import lock
-from fadas.runs.writer import writer as runs
+from fadas.runs import lock
+from fadas.runs import writer as runs
 from test_cli import DEMO, FADAS, fadas
 
 LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
@@ -121,7 +121,7 @@ def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path,
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from fadas.runs.writer import lock
+from fadas.runs import lock
 lock.take(Path(sys.argv[1]))
 if not os.fork():
     print(os.getpid(), flush=True)  # by now it has let go

@@ -18,7 +18,7 @@ from fadas.paper.artefacts import Cell, artefacts, load, read
 from fadas.paper.page import _made, blocks, write
 from fadas.paper.run_cells import Places, chosen, done, make_config, run
 from fadas.registry import ConfigError, Interrupted
-from fadas.runs.writer import lock
+from fadas.runs import lock
 
 ROOT = Path(__file__).parents[1]
 TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))

@@ -11,7 +11,7 @@ from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS
-from fadas.runs.writer import checkpoint
+from fadas.runs import checkpoint
 from fadas.simulation import snapshot
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.faults import Fault

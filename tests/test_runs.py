@@ -4,8 +4,9 @@ import math
 import pytest
 
 from fadas.registry import ConfigError
+from fadas.runs.folder import checkpoint
 from fadas.runs.summary import summarise
-from fadas.runs.writer import Writer, check, checkpoint, find, read, to_json, unfinished
+from fadas.runs.writer import Writer, check, find, read, to_json, unfinished
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
 

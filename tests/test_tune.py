@@ -13,7 +13,7 @@ from fadas.paper.page import blocks
 from fadas.paper.results import SEED, Search, find, path_of, read
 from fadas.paper.run_cells import Places, keep, make_config
 from fadas.registry import ConfigError
-from fadas.runs.writer import lock
+from fadas.runs import lock
 
 TABLE = artefacts()["large-cifar10"]
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")

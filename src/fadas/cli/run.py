@@ -112,7 +112,7 @@ def run(
     from fadas.cli.terminal import Display, print_json
     from fadas.experiments.resolve import resolve, seeds
     from fadas.experiments.run import execute, make_plan, make_simulation, make_task
-    from fadas.runs.writer import writer as runs
+    from fadas.runs import writer as runs
 
     if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
         raise typer.BadParameter("--resume and --overwrite exclude each other")

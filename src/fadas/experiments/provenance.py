@@ -34,7 +34,7 @@ def commit() -> str:
     """The commit this code is of: $FADAS_COMMIT, for copies of the tree, or what git says."""
     if told := os.environ.get("FADAS_COMMIT"):
         return told
-    tree = Path(__file__).parents[2]
+    tree = Path(__file__).parents[3]
     if not (tree / ".git").exists():
         return "unknown"  # an installed copy, maybe within a repository of something else
     ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

@@ -13,16 +13,17 @@ from safetensors.torch import save
 
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
+from fadas.core.records import Record
 from fadas.core.trial_step import rehearse_step
 from fadas.executors.torch_settings import threads
 from fadas.experiments.provenance import provenance
 from fadas.experiments.resolve import RunConfig
 from fadas.registry import FULL, ConfigError, Diverged, Interrupted
+from fadas.runs import checkpoint
+from fadas.runs import writer as runs
 from fadas.runs.summary import summarise
-from fadas.runs.writer import checkpoint
-from fadas.runs.writer import writer as runs
 from fadas.simulation.planner import Plan, plan
-from fadas.simulation.simulator import Record, Simulation, simulate
+from fadas.simulation.simulator import Simulation, simulate
 from fadas.simulation.snapshot import restore, take
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task

@@ -14,14 +14,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fadas.experiments.experiment_file import Table, put
+from fadas.experiments.experiment_file import put
 from fadas.experiments.parallel_runs import each
 from fadas.experiments.resolve import RunConfig, resolve
-from fadas.registry import ConfigError
+from fadas.registry import ConfigError, Table
+from fadas.runs import writer as runs
 from fadas.runs.folder import checkpoint, checkpoints
 from fadas.runs.serialization import flatten
 from fadas.runs.summary import summarise
-from fadas.runs.writer import writer as runs
 
 HALVING = (1 / 8, 1 / 2, 1.0)  # rungs, as shares of a run
 

@@ -16,11 +16,11 @@ import fadas
 from fadas.algorithms.presets import Algorithm
 from fadas.core.saved_state import pack, unpack
 from fadas.registry import ConfigError
+from fadas.runs import checkpoint, lock
+from fadas.runs import writer as runs
 from fadas.runs.same_run import differences
 from fadas.runs.serialization import dumps
 from fadas.runs.summary import summarise
-from fadas.runs.writer import checkpoint, lock
-from fadas.runs.writer import writer as runs
 
 if TYPE_CHECKING:
     from fadas.flower.federation import Federation

@@ -19,8 +19,8 @@ from fadas.paper.artefacts import Artefact, Cell, Row
 from fadas.paper.results import SEED, Search, path_of, read
 from fadas.paper.run_cells import Places, done, keep, make_config, make_tables
 from fadas.registry import ConfigError
+from fadas.runs import lock
 from fadas.runs.same_run import same
-from fadas.runs.writer import lock
 
 VALIDATION = 0.1
 Watch = Callable[[str, int], Callable[[int, str, int], None]]  # (what, its runs) -> whom to tell (done, of what, total)

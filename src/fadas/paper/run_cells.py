@@ -14,9 +14,9 @@ from fadas.experiments.run import OnRecord, execute, make_plan, make_simulation,
 from fadas.paper.artefacts import Artefact, Cell, Result
 from fadas.paper.artefacts import load as load_result
 from fadas.registry import ConfigError
+from fadas.runs import lock
+from fadas.runs import writer as runs
 from fadas.runs.same_run import same
-from fadas.runs.writer import lock
-from fadas.runs.writer import writer as runs
 from fadas.tasks.task import Task
 
 Say = Callable[[str], None]

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fadas.registry import ConfigError
+from fadas.runs import lock
+from fadas.runs import reader as intact
 from fadas.runs.folder import checkpoints, is_checkpoint, is_ours
 from fadas.runs.same_run import differences, identity, same
 from fadas.runs.serialization import dumps
-from fadas.runs.writer import lock
-from fadas.runs.writer import reader as intact
 
 Line = dict[str, Any]
 
