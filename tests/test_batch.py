@@ -13,8 +13,8 @@ from conftest import make_task
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model
+from fadas.errors import Diverged
 from fadas.executors import EXECUTORS, Batched
-from fadas.registry import Diverged
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy

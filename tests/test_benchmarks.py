@@ -12,8 +12,8 @@ from fadas.cli.bench.cpu import alive
 from fadas.cli.bench.plan import plain_loop as plain_events
 from fadas.cli.bench.workloads import LOCAL, mlp, plain_loop
 from fadas.core.ledger import Schedule
+from fadas.errors import ConfigError
 from fadas.executors import EXECUTORS
-from fadas.registry import ConfigError
 from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate

@@ -12,7 +12,7 @@ from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.model import Model, Update
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
-from fadas.registry import Diverged
+from fadas.errors import Diverged
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.faults import Fault
 from fadas.simulation.planner import ARRIVED, REFUSED, plan, replan

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 from fadas.tasks.downloads import Archive, root
 from test_cli import fadas
 

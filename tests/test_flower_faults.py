@@ -19,9 +19,9 @@ from flwr.supercore.task_identity import TaskIdentity
 import fadas
 from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
+from fadas.errors import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.flower.journal import Journal
-from fadas.registry import ConfigError
 from fadas.runs import checkpoint, lock
 from fadas.runs import writer as runs
 

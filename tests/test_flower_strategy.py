@@ -16,9 +16,9 @@ from fadas.algorithms.robust import Trimmed
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import Model
 from fadas.core.server import Server
+from fadas.errors import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.flower.federation import rehearse
-from fadas.registry import ConfigError
 from test_flower_faults import Clock, Node, Nodes
 
 

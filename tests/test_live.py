@@ -8,7 +8,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 from fadas.runs.follower import Follower, view, watch
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from conftest import waiting
+from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import load
 from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute, make_plan, make_simulation, make_task
-from fadas.registry import ConfigError
 from fadas.runs import lock
 from fadas.runs import writer as runs
 from test_cli import DEMO, FADAS, fadas

@@ -12,12 +12,12 @@ import matplotlib
 import pytest
 
 from conftest import reproduce
+from fadas.errors import ConfigError, Interrupted
 from fadas.experiments.run import execute
 from fadas.paper.agreement import accuracy, time_to_target
 from fadas.paper.artefacts import Cell, artefacts, load, read
 from fadas.paper.page import _made, blocks, write
 from fadas.paper.run_cells import Places, chosen, done, make_config, run
-from fadas.registry import ConfigError, Interrupted
 from fadas.runs import lock
 
 ROOT = Path(__file__).parents[1]

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 from fadas.runs.folder import checkpoint
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer, check, find, read, to_json, unfinished

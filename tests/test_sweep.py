@@ -12,8 +12,8 @@ import pytest
 import fadas.experiments.run
 import fadas.experiments.sweep
 import fadas.simulation.snapshot
+from fadas.errors import ConfigError, Interrupted
 from fadas.experiments.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
-from fadas.registry import ConfigError, Interrupted
 from fadas.runs.writer import read
 from fadas.tasks.task import Task
 

@@ -6,13 +6,13 @@ from dataclasses import asdict, replace
 import pytest
 
 from conftest import reproduce
+from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import _read, as_override
 from fadas.paper.artefacts import Cell, artefacts, load
 from fadas.paper.grid_search import outside, search
 from fadas.paper.page import blocks
 from fadas.paper.results import SEED, Search, find, path_of, read
 from fadas.paper.run_cells import Places, keep, make_config
-from fadas.registry import ConfigError
 from fadas.runs import lock
 
 TABLE = artefacts()["large-cifar10"]

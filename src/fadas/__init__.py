@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fadas.core.model import Model, Update
     from fadas.core.records import Record
     from fadas.core.server import Server
-    from fadas.registry import Diverged
+    from fadas.errors import Diverged
     from fadas.simulation.delays import Delays, Large, Mild
     from fadas.simulation.planner import Plan, plan
     from fadas.simulation.simulator import Simulation, simulate

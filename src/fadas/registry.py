@@ -4,19 +4,19 @@ One mechanism serves every registry and every section of a configuration. Each m
 that says where it is and, for a name, what was probably meant.
 """
 
-import difflib
-import errno
 import hashlib
 import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fadas.errors import ConfigError, unknown
 
 Table = Mapping[str, Any]
 Registry = Mapping[str, Callable[..., Any]]
@@ -25,41 +25,6 @@ Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the
 
 # An experiment file may come from anywhere: what it names outside fadas is imported only when the user says so.
 ALLOW_CODE = "FADAS_ALLOW_CODE"
-
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, or one's share of it
-
-
-class ConfigError(ValueError):
-    """A mistake in what the user gave; its message is one line that the user can act on.
-
-    Where the way out depends on the command, the message is the bare fact, and `matter` tells the command which.
-    """
-
-    def __init__(self, message: str, matter: str = "") -> None:
-        super().__init__(message)
-        self.matter = matter
-
-
-class Interrupted(Exception):
-    """The user or the system ended a run; its checkpoint is on disk. How to go on is the command's to say."""
-
-    matter = "interrupted"
-
-
-class Diverged(ArithmeticError):
-    """Training has come to an end before its time: the model, or what the clients make of it, is of no use any more."""
-
-    matter = "diverged"
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    names = sorted(known)
-    prefix = name.rpartition(".")[0]
-    short = {other.rpartition(".")[2]: other for other in names if other.rpartition(".")[0] == prefix}
-    near = [short[s] for s in difflib.get_close_matches(name.rpartition(".")[2], short, n=1)]
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}" if names else "none is allowed here"
-    return ConfigError(f"unknown {kind} {name!r}; {hint}")
 
 
 def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:

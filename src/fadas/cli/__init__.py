@@ -52,12 +52,12 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except OSError as error:
-        from fadas.registry import FULL
+        from fadas.errors import FULL
 
         _debug()
         _fail(f"{error}; free some space, then give the command again" if error.errno in FULL else str(error), 2)
     except Exception as error:
-        from fadas.registry import ConfigError, Diverged, Interrupted
+        from fadas.errors import ConfigError, Diverged, Interrupted
 
         if hasattr(error, "format_message"):  # the command line itself was wrong
             _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]

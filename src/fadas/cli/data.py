@@ -25,7 +25,7 @@ def get(
     A download that broke off is continued. Nothing is fetched when the files are there and right.
     """
     from fadas.cli.terminal import Display, print_line
-    from fadas.registry import unknown
+    from fadas.errors import unknown
     from fadas.tasks.cifar import ARCHIVES
 
     use_data(data_dir)

@@ -26,7 +26,7 @@ def init(
     from importlib.resources import files
 
     from fadas.cli.terminal import print_line
-    from fadas.registry import ConfigError, unknown
+    from fadas.errors import ConfigError, unknown
     from fadas.tasks import TASKS
 
     ready = [name for name in TASKS if name != "files"]  # which needs a folder and a network as well

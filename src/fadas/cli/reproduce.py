@@ -76,8 +76,8 @@ def reproduce(
             rows.append([name, f"{done} of {len(cells)}", one.title])
         print_table(["artefact", "cells run", ""], rows)
         return
+    from fadas.errors import ConfigError
     from fadas.paper.run_cells import Places, chosen, done, run
-    from fadas.registry import ConfigError
 
     if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
         only_these = "only the executor's options can be set, and the executor with --executor"
@@ -121,9 +121,9 @@ def _searched(
 ) -> tuple[list[Any], list[str]]:
     """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
     from fadas.cli.terminal import Display, print_line
+    from fadas.errors import ConfigError
     from fadas.paper.grid_search import outside, search
     from fadas.paper.results import tuned_cells
-    from fadas.registry import ConfigError
 
     entries = list(outside(wanted, methods, places))
     busy: list[Any] = []

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fadas.cli.results import show
-from fadas.registry import ConfigError, Diverged, Interrupted
+from fadas.errors import ConfigError, Diverged, Interrupted
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C; may be repeated.")]

@@ -14,7 +14,7 @@ from fadas.algorithms.privacy import Private, Spending
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.core.update_checks import Checks, finite
-from fadas.registry import Diverged
+from fadas.errors import Diverged
 
 _REMEMBERED = 100_000  # jobs that have ended, so that what is said of a late update is true
 

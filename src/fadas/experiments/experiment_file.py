@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fadas.registry import ConfigError, Table, unknown
+from fadas.errors import ConfigError, unknown
+from fadas.registry import Table
 from fadas.runs.serialization import flatten, written
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from fadas.registry import ConfigError, Interrupted
+from fadas.errors import ConfigError, Interrupted
 
 T = TypeVar("T")
 R = TypeVar("R")

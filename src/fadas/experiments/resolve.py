@@ -17,9 +17,10 @@ from fadas.algorithms.presets import ALGORITHMS, Algorithm
 from fadas.algorithms.step_sizes import STEP_SIZES, StepSize
 from fadas.core.ledger import Refill, Schedule
 from fadas.core.update_checks import Checks
+from fadas.errors import ConfigError
 from fadas.executors import EXECUTORS
 from fadas.experiments.experiment_file import OWN_SECTIONS, as_table
-from fadas.registry import ConfigError, Table, arguments, build, convert, defaults, lookup, parameters_of
+from fadas.registry import Table, arguments, build, convert, defaults, lookup, parameters_of
 from fadas.runs.same_run import code_of
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.delays import Table as DelayTable

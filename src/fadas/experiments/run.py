@@ -15,10 +15,10 @@ from fadas.core.ledger import Job
 from fadas.core.model import FlatModule
 from fadas.core.records import Record
 from fadas.core.trial_step import rehearse_step
+from fadas.errors import FULL, ConfigError, Diverged, Interrupted
 from fadas.executors.torch_settings import threads
 from fadas.experiments.provenance import provenance
 from fadas.experiments.resolve import RunConfig
-from fadas.registry import FULL, ConfigError, Diverged, Interrupted
 from fadas.runs import checkpoint
 from fadas.runs import writer as runs
 from fadas.runs.summary import summarise

@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import put
 from fadas.experiments.parallel_runs import each
 from fadas.experiments.resolve import RunConfig, resolve
-from fadas.registry import ConfigError, Table
+from fadas.registry import Table
 from fadas.runs import writer as runs
 from fadas.runs.folder import checkpoint, checkpoints
 from fadas.runs.serialization import flatten

@@ -18,11 +18,11 @@ from fadas.core.model import Update
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
 from fadas.core.trial_step import rehearse_step
+from fadas.errors import ConfigError, Diverged
 from fadas.flower.arrays import Layout
 from fadas.flower.journal import Journal
 from fadas.flower.messages import ask, update
 from fadas.flower.roster import Roster
-from fadas.registry import ConfigError, Diverged
 
 if TYPE_CHECKING:
     from fadas.flower.strategy import AsyncStrategy

@@ -15,7 +15,7 @@ from safetensors.torch import save
 import fadas
 from fadas.algorithms.presets import Algorithm
 from fadas.core.saved_state import pack, unpack
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 from fadas.runs import checkpoint, lock
 from fadas.runs import writer as runs
 from fadas.runs.same_run import differences

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
+from fadas.errors import ConfigError
 from fadas.paper.artefacts import Artefact, Result, Row, results_of
-from fadas.registry import ConfigError
 
 OUTSIDE = ("better", "worse")
 MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}  # not run: or not far enough to tell

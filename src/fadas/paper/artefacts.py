@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fadas.core.ledger import TAUS
-from fadas.registry import ConfigError, unknown
+from fadas.errors import ConfigError, unknown
 from fadas.runs.reader import DAMAGE
 
 

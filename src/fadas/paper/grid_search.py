@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fadas.errors import ConfigError
 from fadas.experiments import sweep
 from fadas.experiments.experiment_file import as_override
 from fadas.experiments.provenance import provenance
@@ -18,7 +19,6 @@ from fadas.paper.agreement import OUTSIDE, accuracy
 from fadas.paper.artefacts import Artefact, Cell, Row
 from fadas.paper.results import SEED, Search, path_of, read
 from fadas.paper.run_cells import Places, done, keep, make_config, make_tables
-from fadas.registry import ConfigError
 from fadas.runs import lock
 from fadas.runs.same_run import same
 

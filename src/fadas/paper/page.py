@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fadas.core.ledger import TAUS
+from fadas.errors import ConfigError
 from fadas.paper.agreement import MARKS, Measured, accuracy, published, time_to_target
 from fadas.paper.artefacts import Artefact, Result, artefacts, published_delays, results_of
 from fadas.paper.blocks import Block, Curves, html, markdown, slug
@@ -14,7 +15,6 @@ from fadas.paper.claims import measured_by, nearest, reading
 from fadas.paper.page_figures import draw
 from fadas.paper.shown import known_cells, others, shown
 from fadas.paper.tuned import tuned
-from fadas.registry import ConfigError
 from fadas.runs.same_run import precision
 
 Readings = list[Artefact]  # the paper as printed and, where there is that, as in the released code

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fadas.errors import ConfigError
 from fadas.paper.artefacts import Artefact, Cell, Row, merged
-from fadas.registry import ConfigError
 from fadas.runs.reader import DAMAGE
 
 SEED = 100  # not one of those that are reported

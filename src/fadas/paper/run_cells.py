@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fadas.core.ledger import TAUS
+from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import load, select
 from fadas.experiments.resolve import RunConfig, resolve
 from fadas.experiments.run import OnRecord, execute, make_plan, make_simulation, shared_task
 from fadas.paper.artefacts import Artefact, Cell, Result
 from fadas.paper.artefacts import load as load_result
-from fadas.registry import ConfigError
 from fadas.runs import lock
 from fadas.runs import writer as runs
 from fadas.runs.same_run import same

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fadas.cli.terminal import console
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 from fadas.runs.reader import DAMAGE
 
 _CLIENTS = 12  # that are shown: those heard of last

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 
 try:
     import fcntl

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 from fadas.runs import lock
 from fadas.runs import reader as intact
 from fadas.runs.folder import checkpoints, is_checkpoint, is_ours

@@ -12,9 +12,9 @@ from fadas.core.model import FlatModule, Update
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
+from fadas.errors import Diverged
 from fadas.executors import EXECUTORS, Executor
 from fadas.executors.torch_settings import threads
-from fadas.registry import Diverged
 from fadas.simulation.faulty_updates import corrupted
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.tasks.task import Task

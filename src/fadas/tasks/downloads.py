@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fadas.registry import ConfigError
+from fadas.errors import ConfigError
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all
 

@@ -11,8 +11,8 @@ import torch
 from fadas.algorithms.presets import FADAS
 from fadas.cli.bench.workloads import bert, cifar
 from fadas.core.ledger import Job
+from fadas.errors import ConfigError
 from fadas.executors import Cuda, Executor, Inline
-from fadas.registry import ConfigError
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
