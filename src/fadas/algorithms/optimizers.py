@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fadas.validate import fraction
+
 Slots = Mapping[str, Tensor]
 MOMENTS = ("m", "v", "vhat")  # the slots of the optimizers here
 
@@ -29,7 +31,7 @@ class SGD:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        _fraction(momentum=self.momentum)
+        fraction(momentum=self.momentum)
 
     def apply(self, x: Tensor, delta: Tensor, slots: Slots, eta: float) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.momentum:
@@ -48,7 +50,7 @@ class _Adaptive:
     bias_correction: bool = False
 
     def __post_init__(self) -> None:
-        _fraction(beta1=self.beta1, beta2=self.beta2)
+        fraction(beta1=self.beta1, beta2=self.beta2)
         if not self.eps > 0:
             raise ValueError(f"eps must be positive, not {self.eps}")
 
@@ -111,7 +113,7 @@ class Adagrad:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        _fraction(beta1=self.beta1)
+        fraction(beta1=self.beta1)
         if not self.eps > 0:
             raise ValueError(f"eps must be positive, not {self.eps}")
 
@@ -157,12 +159,6 @@ class Torch:
 
 def _slot(slots: Slots, name: str, like: Tensor, initial: float = 0.0) -> Tensor:
     return slots[name] if name in slots else torch.full_like(like, initial)
-
-
-def _fraction(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fadas.core.ledger import Step, whole
+from fadas.core.ledger import Step
 from fadas.core.model import ServerState, Update
+from fadas.validate import whole_number
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Trimmed:
     trim: int = 1
 
     def __post_init__(self) -> None:
-        whole(trim=self.trim)
+        whole_number(trim=self.trim)
         if self.trim < 0:
             raise ValueError(f"trim must not be negative, not {self.trim}")
 

@@ -7,21 +7,14 @@ arrivals, and both get the same jobs.
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from numbers import Integral
 from statistics import median
 from typing import Literal, NamedTuple, get_args
 
 from fadas.rng import CHOICE, mix
+from fadas.validate import whole_number
 
 _MOST = 100_000_000  # clients
 Refill = Literal["arrival", "update", "round", "released"]
-
-
-def whole(**counts: int | None) -> None:
-    """Refuse what counts something and is no whole number. NumPy's integers are."""
-    for name, value in counts.items():
-        if value is not None and not isinstance(value, Integral):
-            raise ValueError(f"{name} must be a whole number, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +33,7 @@ class Schedule:
     refill: Refill = "arrival"
 
     def __post_init__(self) -> None:
-        whole(concurrency=self.concurrency, buffer=self.buffer)
+        whole_number(concurrency=self.concurrency, buffer=self.buffer)
         if self.concurrency < 1 or self.buffer < 1:
             raise ValueError(f"concurrency and buffer must be at least 1, not {self.concurrency} and {self.buffer}")
         if self.refill not in get_args(Refill):
@@ -87,7 +80,7 @@ class Ledger:
 
     def __init__(self, schedule: Schedule, clients: int, seed: int = 0, open: bool = False) -> None:
         """`open`: clients may `join` and `leave`, and there may be fewer of them than slots."""
-        whole(clients=clients, seed=seed)
+        whole_number(clients=clients, seed=seed)
         if schedule.concurrency > clients and not open:
             raise ValueError(f"concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
         if clients > _MOST:

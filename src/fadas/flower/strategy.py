@@ -16,11 +16,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fadas.algorithms.presets import ALGORITHMS, Algorithm
-from fadas.core.ledger import Schedule, whole
+from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, trainable
 from fadas.flower.federation import Federation
 from fadas.registry import build, lookup
+from fadas.validate import whole_number
 
 
 class AsyncStrategy(Strategy):
@@ -52,7 +53,7 @@ class AsyncStrategy(Strategy):
     ) -> None:
         self.algorithm = algorithm or ALGORITHMS["fadas"]()
         self.schedule = schedule or self.algorithm.schedule(8, 4)
-        whole(seed=seed)
+        whole_number(seed=seed)
         self.seed = int(seed)  # of NumPy's, Flower's records take none
         self.checks, self.trainable, self.reply = checks, trainable, reply
         self.folder, self.name = None if folder is None else Path(folder), name

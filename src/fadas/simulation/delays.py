@@ -16,25 +16,13 @@ from typing import Protocol
 import numpy as np
 
 from fadas.simulation.faults import Fault
+from fadas.validate import Range, check_range, positive
 
 Duration = Callable[[int, float], float]
-Range = tuple[float, float]
 
 
 class DelayModel(Protocol):
     def bind(self, clients: int, rng: np.random.Generator) -> Duration: ...
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be a positive number, not {value}")
-
-
-def _range(name: str, bounds: Range) -> None:
-    low, high = bounds
-    if not (0 < low <= high < math.inf):
-        raise ValueError(f"{name} must be a range 0 < low <= high, not {list(bounds)}")
 
 
 @dataclass(frozen=True)
@@ -51,9 +39,9 @@ class Large:
     large: Range = (50.0, 80.0)
 
     def __post_init__(self) -> None:
-        _positive(gamma=self.gamma)
+        positive(gamma=self.gamma)
         for name in ("small", "medium", "large"):
-            _range(name, getattr(self, name))
+            check_range(name, getattr(self, name))
 
     def tiers(self, clients: int, rng: np.random.Generator) -> np.ndarray:
         """0, 1 or 2 for each client: small, medium, large."""
@@ -86,7 +74,7 @@ class Uniform:
     high: float = 2.0
 
     def __post_init__(self) -> None:
-        _range("low, high", (self.low, self.high))
+        check_range("low, high", (self.low, self.high))
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
         return lambda client, u: self.low + (self.high - self.low) * u
@@ -100,7 +88,7 @@ class Lognormal:
     sigma: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive(median=self.median, sigma=self.sigma)
+        positive(median=self.median, sigma=self.sigma)
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
         quantile = NormalDist(math.log(self.median), self.sigma).inv_cdf
@@ -114,7 +102,7 @@ class Exponential:
     mean: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive(mean=self.mean)
+        positive(mean=self.mean)
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
         return lambda client, u: -self.mean * math.log1p(-u)
@@ -128,7 +116,7 @@ class Pareto:
     shape: float = 1.5
 
     def __post_init__(self) -> None:
-        _positive(scale=self.scale, shape=self.shape)
+        positive(scale=self.scale, shape=self.shape)
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
         return lambda client, u: self.scale * (1 - u) ** (-1 / self.shape)
@@ -179,7 +167,7 @@ class Table:
                         raise ValueError(f"{where}: expected three numbers: client, low, high") from None
                     if client in ranges:
                         raise ValueError(f"{where}: client {client} appears twice")
-                    _range(f"{where}: low, high", (low, high))
+                    check_range(f"{where}: low, high", (low, high))
                     ranges[client] = (low, high)
         except OSError as error:
             raise ValueError(f"cannot read the delay table {self.path}: {error.strerror}") from None
@@ -207,7 +195,7 @@ class Delays:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be a probability below 1, not {self.dropout}")
         if self.deadline is not None:
-            _positive(deadline=self.deadline)
+            positive(deadline=self.deadline)
 
     def bind(self, clients: int, rng: np.random.Generator, sizes: Sequence[int] | None = None) -> Duration:
         duration = self.model.bind(clients, rng)

@@ -12,11 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fadas.core.ledger import Job, Ledger, Schedule, tau_statistics, whole
+from fadas.core.ledger import Job, Ledger, Schedule, tau_statistics
 from fadas.core.records import LATEST
 from fadas.rng import DROPOUT, DURATION, TIER
 from fadas.simulation.delays import Delays
 from fadas.simulation.faults import check, fails, outage
+from fadas.validate import whole_number
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
 _BLOCK = 1 << 14
@@ -109,7 +110,7 @@ def plan(
 
     `sizes` (examples per client) is needed only for delays that scale with the data.
     """
-    whole(steps=steps, updates=updates, seed=seed)
+    whole_number(steps=steps, updates=updates, seed=seed)
     limits = [
         limit for limit in (steps, updates // schedule.buffer if updates is not None else None) if limit is not None
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from fadas.algorithms.presets import Algorithm
-from fadas.core.ledger import Job, Step, whole
+from fadas.core.ledger import Job, Step
 from fadas.core.model import FlatModule, Update
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
@@ -19,6 +19,7 @@ from fadas.simulation.faulty_updates import corrupted
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD, check
+from fadas.validate import whole_number
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Simulation:
     ) -> None:
         if len(task.clients) != plan.clients:
             raise ValueError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
-        whole(eval_every=eval_every)
+        whole_number(eval_every=eval_every)
         if eval_every < 1:
             raise ValueError(f"eval_every must be at least 1, not {eval_every}")
         self.plan, self.task, self.executor = plan, task, executor

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
-from fadas.core.ledger import Job, whole
+from fadas.core.ledger import Job
 from fadas.core.model import FlatModule, Model, Update
 from fadas.rng import BATCHES, mix
 from fadas.tasks.task import Subsets, Task
+from fadas.validate import whole_number
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class LocalSGD:
             raise ValueError(f"lr must be a positive number, not {self.lr}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
-        whole(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
+        whole_number(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
         for name in ("epochs", "batch_size", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
