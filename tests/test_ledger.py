@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadas.core.ledger import Job, Ledger, Schedule, Step, tau_statistics
+from fadas.core.ledger import Job, Ledger, Schedule, Step
+from fadas.core.records import tau_statistics
 
 
 @st.composite

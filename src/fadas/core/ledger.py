@@ -4,10 +4,8 @@ The ledger sees neither tensors nor clocks. The planner plays it against virtual
 arrivals, and both get the same jobs.
 """
 
-from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal, NamedTuple, get_args
 
 from fadas.rng import CHOICE, mix
@@ -181,12 +179,3 @@ class Ledger:
         self.running[job.id] = job
         self._next_id += 1
         return job
-
-
-TAUS = ("tau_max", "tau_avg", "tau_med")
-
-
-def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
-    """The paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
-    taus = list(step_maxima) or [0]
-    return dict(zip(TAUS, (max(taus), sum(taus) / len(taus), float(median(taus))), strict=True))

@@ -1,6 +1,8 @@
 """What is told of a run, step by step: the lines of metrics.jsonl, of simulations and deployments alike."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 LATEST = 1e100  # no time is later: what is beyond can hardly be drawn
@@ -37,3 +39,12 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         """All but the time it took: what is written down is the same whenever and wherever it is computed."""
         return {key: value for key, value in asdict(self).items() if key != "wall"}
+
+
+TAUS = ("tau_max", "tau_avg", "tau_med")
+
+
+def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
+    """The paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
+    taus = list(step_maxima) or [0]
+    return dict(zip(TAUS, (max(taus), sum(taus) / len(taus), float(median(taus))), strict=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fadas.core.ledger import TAUS
+from fadas.core.records import TAUS
 from fadas.errors import ConfigError, unknown
 from fadas.runs.reader import DAMAGE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fadas.core.ledger import TAUS
+from fadas.core.records import TAUS
 from fadas.errors import ConfigError
 from fadas.paper.agreement import MARKS, Measured, accuracy, published, time_to_target
 from fadas.paper.artefacts import Artefact, Result, artefacts, published_delays, results_of

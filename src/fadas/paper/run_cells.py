@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fadas.core.ledger import TAUS
+from fadas.core.records import TAUS
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import load, select
 from fadas.experiments.resolve import RunConfig, resolve

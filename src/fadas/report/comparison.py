@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from fadas.core.ledger import TAUS
+from fadas.core.records import TAUS
 from fadas.runs.writer import Run, grouped
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fadas.core.ledger import TAUS
-from fadas.core.records import LATEST
+from fadas.core.records import LATEST, TAUS
 
 _NUMBER = int | float
 # what files that make no sense lead to

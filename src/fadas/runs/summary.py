@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from fadas.core.ledger import tau_statistics
+from fadas.core.records import tau_statistics
 
 Line = dict[str, Any]
 _COUNTS = ("step", "updates", "time", "dropped", "expired", "refused")

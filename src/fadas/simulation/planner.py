@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fadas.core.ledger import Job, Ledger, Schedule, tau_statistics
-from fadas.core.records import LATEST
+from fadas.core.ledger import Job, Ledger, Schedule
+from fadas.core.records import LATEST, tau_statistics
 from fadas.rng import DROPOUT, DURATION, TIER
 from fadas.simulation.delays import Delays
 from fadas.simulation.faults import check, fails, outage
