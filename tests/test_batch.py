@@ -12,12 +12,13 @@ from torch import nn
 from conftest import make_task
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model
+from fadas.core.model import Model
 from fadas.errors import Diverged
 from fadas.executors import EXECUTORS, Batched
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy
+from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD, train
 

@@ -12,7 +12,8 @@ from torch import nn
 import fadas
 from conftest import make_task
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model
+from fadas.core.model import Model
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, check, draws, lessons, train
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)

@@ -22,11 +22,12 @@ pytest.importorskip("flwr")
 
 import fadas
 from fadas.core.ledger import Job, Step
-from fadas.core.model import FlatModule, ServerState, Update
+from fadas.core.model import ServerState, Update
 from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks import TASKS
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, train
 
 BIN = Path(sys.executable).parent

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from fadas.core.model import FlatModule, Model
+from fadas.core.model import Model
+from fadas.training.flat_module import FlatModule
 
 
 class Odd(nn.Module):
@@ -89,7 +90,7 @@ def test_scalars_and_rebound_buffers():
 
 def test_layouts_agree():
     """Channels-last vectors (as on a GPU) name the same tensors as plain ones, also for a batch of models."""
-    from fadas.core.model import _split
+    from fadas.training.flat_module import _split
 
     shapes = {"conv": torch.Size([4, 3, 2, 2]), "bias": torch.Size([4])}
     flat = torch.arange(2 * 52.0).view(2, 52)

@@ -14,11 +14,11 @@ import torch
 from conftest import make_task, make_wide_task
 from fadas.algorithms.presets import CA2FL, FADAS, FedBuff
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule
 from fadas.executors import Cuda, Inline, Ray
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
 ray = pytest.importorskip("ray")

@@ -16,12 +16,13 @@ from fadas.algorithms.optimizers import AMSGrad
 from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Ledger, Schedule
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.core.server import Server
 from fadas.executors import EXECUTORS, Batched, Inline
 from fadas.simulation.delays import DELAYS, Delays, Large, Uniform
 from fadas.simulation.planner import ARRIVED, plan
 from fadas.simulation.simulator import simulate
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, lessons, train
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import torch
 
-from fadas.core.model import FlatModule
 from fadas.executors.base import Executor
 from fadas.executors.batched import SMALL, Batched, load
 from fadas.executors.cuda import Cuda
@@ -14,6 +13,7 @@ from fadas.executors.processes import Processes, can_fork
 from fadas.executors.ray import Ray
 from fadas.executors.torch_settings import threads
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD, draws
 

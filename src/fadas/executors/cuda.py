@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import Precision, use
 from fadas.tasks.task import Subsets, Task, send
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, draws, job_seed, lessons
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream

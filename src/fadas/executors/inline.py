@@ -3,11 +3,12 @@
 import torch
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import Precision, use
 from fadas.executors.torch_settings import threads as use_threads
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, train
 
 

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.executors.torch_settings import threads
 from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, train
 
 _MOST = 1000  # workers

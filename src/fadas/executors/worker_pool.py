@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
 Slot = TypeVar("Slot")  # a worker's place for one job; it has two, so that it need not wait for its next job

@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule
 from fadas.core.records import Record
 from fadas.core.trial_step import rehearse_step
 from fadas.errors import FULL, ConfigError, Diverged, Interrupted
@@ -27,6 +26,7 @@ from fadas.simulation.simulator import Simulation, simulate
 from fadas.simulation.snapshot import restore, take
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import train
 
 OnRecord = Callable[[Record], None]

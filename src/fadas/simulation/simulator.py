@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fadas.algorithms.presets import Algorithm
 from fadas.core.ledger import Job, Step
-from fadas.core.model import FlatModule, Update
+from fadas.core.model import Update
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
@@ -18,6 +18,7 @@ from fadas.executors.torch_settings import threads
 from fadas.simulation.faulty_updates import corrupted
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, check
 from fadas.validate import whole_number
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, draws, lessons, train
 from fadas.training.stacked import Stacked
 from fadas.training.stacked_losses import together

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from fadas.core.ledger import Job
-from fadas.core.model import FlatModule, Model, Update
+from fadas.core.model import Model, Update
 from fadas.rng import BATCHES, mix
 from fadas.tasks.task import Subsets, Task
+from fadas.training.flat_module import FlatModule
 from fadas.validate import whole_number
 
 

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from fadas.core.model import FlatModule, Model
+from fadas.core.model import Model
 from fadas.tasks.task import Loss, cross_entropy
+from fadas.training.flat_module import FlatModule
 from fadas.training.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
