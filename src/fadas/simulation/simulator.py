@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from fadas.algorithms.presets import Algorithm
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Update
+from fadas.core.progress import Progress
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
@@ -21,20 +21,6 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD, check
 from fadas.validate import whole_number
-
-
-@dataclass
-class Progress:
-    """How far a simulation is: with the plan, the models and the optimizer's memory, all that goes on depends on."""
-
-    position: int = 0  # in the plan's endings
-    updates: int = 0
-    wall: float = 0.0
-    losses: list[float | Tensor] = field(default_factory=list[float | Tensor])  # of the updates in the buffer
-    dropped: int = 0
-    expired: int = 0
-    refusals: list[int] = field(default_factory=list[int])  # positions at which the plan was wrong
-    since: int = 0  # refusals since the last update that was taken
 
 
 class Simulation:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from fadas.core.ledger import Ledger
 from fadas.core.model import Model
+from fadas.core.progress import Progress
 from fadas.core.saved_state import State, fitting, pack, pack_updates, unpack, unpack_updates
 from fadas.simulation.planner import ARRIVED, Plan, replan
-from fadas.simulation.simulator import Progress, Simulation
+from fadas.simulation.simulator import Simulation
 
 
 def take(simulation: Simulation) -> State:
