@@ -8,19 +8,10 @@ import pytest
 import torch
 
 from conftest import make_task
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
 from fadas.algorithms.optimizers import SGD
-from fadas.algorithms.presets import (
-    ALGORITHMS,
-    CA2FL,
-    FADAS,
-    FADAS_DA,
-    Algorithm,
-    FedAMS,
-    FedAsync,
-    FedAvg,
-    FedBuff,
-)
+from fadas.algorithms.presets import ALGORITHMS, CA2FL, FADAS, FADAS_DA, FedAMS, FedAsync, FedAvg, FedBuff
 from fadas.algorithms.step_sizes import STEP_SIZES, Constant, DelayAdaptive, Hinge, Polynomial
 from fadas.core.ledger import Job, Schedule, Step
 from fadas.core.model import Model, ServerState, Update

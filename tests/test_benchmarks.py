@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.optimizers import AMSGrad
-from fadas.algorithms.presets import FADAS, Algorithm
+from fadas.algorithms.presets import FADAS
 from fadas.algorithms.step_sizes import Constant
 from fadas.cli.bench import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.cli.bench.cpu import alive

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Calibrated, ExampleWeighted
 from fadas.algorithms.optimizers import AMSGrad, Torch
-from fadas.algorithms.presets import FADAS, Algorithm
+from fadas.algorithms.presets import FADAS
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError

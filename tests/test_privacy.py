@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from conftest import make_task
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.optimizers import AMSGrad
-from fadas.algorithms.presets import Algorithm
 from fadas.algorithms.privacy import Private, Spending, epsilon
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Step

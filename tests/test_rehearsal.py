@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Mean
 from fadas.algorithms.optimizers import SGD
-from fadas.algorithms.presets import FADAS, Algorithm
+from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.core.trial_step import rehearse_step

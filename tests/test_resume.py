@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from conftest import make_task
-from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm
+from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.presets import ALGORITHMS, FADAS
 from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import make_task
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, Mean
-from fadas.algorithms.presets import Algorithm
 from fadas.algorithms.robust import Clipped, Median, Trimmed
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Step

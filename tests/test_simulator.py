@@ -11,9 +11,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import fadas
 from conftest import make_task
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Mixing
 from fadas.algorithms.optimizers import AMSGrad
-from fadas.algorithms.presets import ALGORITHMS, FADAS, Algorithm, FedAMS, FedAvg, FedBuff
+from fadas.algorithms.presets import ALGORITHMS, FADAS, FedAMS, FedAvg, FedBuff
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import Model, Update

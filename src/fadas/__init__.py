@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fadas.algorithms.algorithm import Algorithm
     from fadas.algorithms.presets import (
         CA2FL,
         FADAS,
         FADAS_DA,
-        Algorithm,
         FedAdagrad,
         FedAdam,
         FedAMS,

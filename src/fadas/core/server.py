@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.optimizers import MOMENTS
-from fadas.algorithms.presets import Algorithm
 from fadas.algorithms.privacy import Private, Spending
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update

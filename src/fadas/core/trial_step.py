@@ -5,7 +5,7 @@ from numbers import Real
 
 import torch
 
-from fadas.algorithms.presets import Algorithm
+from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Step
 from fadas.core.model import Model, ServerState, Update
 

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, Combine
 from fadas.algorithms.optimizers import OPTIMIZERS, Optimizer
-from fadas.algorithms.presets import ALGORITHMS, Algorithm
+from fadas.algorithms.presets import ALGORITHMS
 from fadas.algorithms.step_sizes import STEP_SIZES, StepSize
 from fadas.core.ledger import Refill, Schedule
 from fadas.core.update_checks import Checks

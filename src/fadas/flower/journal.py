@@ -13,7 +13,7 @@ from flwr.common.logger import log
 from safetensors.torch import save
 
 import fadas
-from fadas.algorithms.presets import Algorithm
+from fadas.algorithms.algorithm import Algorithm
 from fadas.core.saved_state import pack, unpack
 from fadas.errors import ConfigError
 from fadas.runs import checkpoint, lock

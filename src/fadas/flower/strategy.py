@@ -15,7 +15,8 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fadas.algorithms.presets import ALGORITHMS, Algorithm
+from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.presets import ALGORITHMS
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, trainable

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from fadas.algorithms.presets import Algorithm
+from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Update
 from fadas.core.progress import Progress
