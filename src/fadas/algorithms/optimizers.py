@@ -15,7 +15,6 @@ from torch import Tensor
 from fadas.validate import fraction
 
 Slots = Mapping[str, Tensor]
-MOMENTS = ("m", "v", "vhat")  # the slots of the optimizers here
 
 
 class Optimizer(Protocol):

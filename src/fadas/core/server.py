@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.optimizers import MOMENTS
 from fadas.algorithms.privacy import Private, Spending
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update
@@ -129,3 +128,6 @@ def _problem(before: ServerState, now: ServerState) -> str | None:
         return "a model"
     sound = all(finite(now.slots[name]) for name in MOMENTS if name in now.slots)
     return None if sound else "an optimizer's memory"
+
+
+MOMENTS = ("m", "v", "vhat")  # the slots of the optimizers here
