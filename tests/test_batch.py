@@ -20,7 +20,8 @@ from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
-from fadas.training.sgd import LocalSGD, train
+from fadas.training.one_job import train
+from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 

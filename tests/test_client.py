@@ -14,7 +14,9 @@ from conftest import make_task
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, check, draws, lessons, train
+from fadas.training.one_job import train
+from fadas.training.preflight import check, draws
+from fadas.training.sgd import LocalSGD, lessons
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 

@@ -28,7 +28,8 @@ from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks import TASKS
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, train
+from fadas.training.one_job import train
+from fadas.training.sgd import LocalSGD
 
 BIN = Path(sys.executable).parent
 PATIENCE = 600  # seconds: on a busy machine a Ray takes minutes to start, and what takes this long hangs

@@ -24,7 +24,8 @@ from fadas.simulation.delays import DELAYS, Delays, Large, Uniform
 from fadas.simulation.planner import ARRIVED, plan
 from fadas.simulation.simulator import simulate
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, lessons, train
+from fadas.training.one_job import train
+from fadas.training.sgd import LocalSGD, lessons
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 

@@ -15,7 +15,8 @@ from fadas.executors.torch_settings import threads
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
-from fadas.training.sgd import LocalSGD, draws
+from fadas.training.preflight import draws
+from fadas.training.sgd import LocalSGD
 
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
 _MEDIUM = 10_000_000  # up to this load a chain of layers trains faster stacked than in a process per core, ...

@@ -24,7 +24,8 @@ from fadas.executors.base import Executor
 from fadas.executors.torch_settings import Precision, use
 from fadas.tasks.task import Subsets, Task, send
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, draws, job_seed, lessons
+from fadas.training.preflight import draws
+from fadas.training.sgd import LocalSGD, job_seed, lessons
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream
 _MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS

@@ -9,7 +9,8 @@ from fadas.executors.torch_settings import Precision, use
 from fadas.executors.torch_settings import threads as use_threads
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, train
+from fadas.training.one_job import train
+from fadas.training.sgd import LocalSGD
 
 
 class Inline(Executor):

@@ -24,7 +24,8 @@ from fadas.executors.torch_settings import threads
 from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, train
+from fadas.training.one_job import train
+from fadas.training.sgd import LocalSGD
 
 _MOST = 1000  # workers
 _ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run

@@ -27,7 +27,7 @@ from fadas.simulation.snapshot import restore, take
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import train
+from fadas.training.one_job import train
 
 OnRecord = Callable[[Record], None]
 

@@ -19,7 +19,8 @@ from fadas.simulation.faulty_updates import corrupted
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, check
+from fadas.training.preflight import check
+from fadas.training.sgd import LocalSGD
 from fadas.validate import whole_number
 
 

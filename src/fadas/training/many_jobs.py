@@ -13,14 +13,16 @@ from math import isfinite
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, draws, lessons, train
+from fadas.training.one_job import train
+from fadas.training.preflight import _near, draws, has_hooks
+from fadas.training.sgd import LocalSGD, lessons
 from fadas.training.stacked import Stacked
 from fadas.training.stacked_losses import together
 
@@ -234,15 +236,6 @@ class BatchTrainer:
         return value, {name: tensors[name] for name in buffers}
 
 
-def has_hooks(module: nn.Module, backward: bool = False) -> bool:
-    """Is there anything besides the modules' own `forward` that a job would call? With `backward`: for gradients."""
-    names = ["_backward_hooks", "_backward_pre_hooks"] + ([] if backward else ["_forward_hooks", "_forward_pre_hooks"])
-    mine = [vars(one).get(name) for one in module.modules() for name in names]
-    params = [(p._backward_hooks, p._post_accumulate_grad_hooks) for p in module.parameters()]  # pyright: ignore
-    replaced = [not backward and "forward" in vars(one) for one in module.modules()]
-    return any(mine) or any(any(pair) for pair in params) or any(replaced)
-
-
 @dataclass(frozen=True)
 class _Batch:
     """What a batch of jobs trains on, the job with the most local steps first."""
@@ -264,12 +257,6 @@ class _Batch:
         places = torch.arange(self.index.shape[2], device=self.index.device)
         taken = places < self.lengths[..., None]
         return taken.to(self.work[0][1].params.dtype) / self.lengths[..., None]
-
-
-def _near(one: Tensor, other: Tensor) -> bool:
-    """Do two ways to train have the same outcome? Bounds that rounding does not pass, and a mistake does."""
-    scale = float(other.abs().max()) if len(other) else 0.0  # not finite where training diverges: that tells nothing
-    return isfinite(scale) and torch.allclose(one, other, rtol=1e-2, atol=1e-3 * scale)
 
 
 def _per_example(losses: Tensor) -> Tensor:

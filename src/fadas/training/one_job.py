@@ -1,0 +1,40 @@
+"""Local training, one job at a time."""
+
+import torch
+from torch import Tensor
+
+from fadas.core.ledger import Job
+from fadas.core.model import Model, Update
+from fadas.tasks.task import Task
+from fadas.training.flat_module import FlatModule
+from fadas.training.sgd import LocalSGD, job_seed, lessons
+
+
+def train(
+    flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model, autocast: bool = False
+) -> Update:
+    """One job: local SGD from `start` on the client's data; with `autocast` torch uses bfloat16 where it sees fit."""
+    data, epochs = lessons(task, local, seed, job, flat.device)
+    flat.load(start)
+    flat.module.train()
+    losses: list[Tensor] = []
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        # For modules that draw from torch's global generator, such as dropout. `torch.manual_seed` seeds every device
+        # that there might be, which costs more than a step of a small network.
+        seeded = torch.default_generator.manual_seed if flat.device == "cpu" else torch.manual_seed
+        seeded(job_seed(seed, job))
+        for index in (batch for rows in epochs for batch in rows.split(local.batch_size)):
+            *inputs, targets = (column.index_select(0, index.to(column.device)) for column in data)
+            flat.grads.zero_()
+            with torch.autocast(torch.device(flat.device).type, torch.bfloat16, enabled=autocast):
+                value = task.loss(flat.module(*inputs), targets).mean()
+            value.backward()
+            with torch.no_grad():
+                flat.grads.add_(flat.params, alpha=local.weight_decay)
+                flat.params.add_(flat.grads, alpha=-local.lr)
+            losses.append(value.detach())
+    metrics = {"loss": float(torch.stack(losses).mean())}
+    trained = flat.read()
+    return Update(
+        job, trained.params.sub_(start.params), trained.buffers, start.params, task.sizes[job.client], metrics
+    )
