@@ -14,8 +14,8 @@ from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import load, select
+from fadas.experiments.prepare import make_plan
 from fadas.experiments.resolve import resolve, seeds
-from fadas.experiments.run import make_plan
 from fadas.registry import convert
 from fadas.runs.serialization import dumps
 from fadas.simulation.delays import Mild, Uniform

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from fadas.algorithms.step_sizes import DelayAdaptive
-from fadas.experiments.run import make_plan
+from fadas.experiments.prepare import make_plan
 from fadas.paper.artefacts import Cell
 from fadas.paper.results import SEED
 from fadas.paper.run_cells import make_config

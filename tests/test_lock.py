@@ -15,8 +15,9 @@ import pytest
 from conftest import waiting
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import load
+from fadas.experiments.prepare import make_plan, make_simulation, make_task
 from fadas.experiments.resolve import resolve
-from fadas.experiments.run import execute, make_plan, make_simulation, make_task
+from fadas.experiments.run import execute
 from fadas.runs import lock
 from fadas.runs import writer as runs
 from test_cli import DEMO, FADAS, fadas

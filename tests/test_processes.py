@@ -17,9 +17,9 @@ from fadas.algorithms.robust import Clipped
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.experiments.experiment_file import load
+from fadas.experiments.prepare import make_plan, make_simulation
+from fadas.experiments.prepare import make_task as make_digits
 from fadas.experiments.resolve import resolve
-from fadas.experiments.run import make_plan, make_simulation
-from fadas.experiments.run import make_task as make_digits
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate

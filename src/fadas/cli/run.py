@@ -110,8 +110,9 @@ def run(
     With --json: one object per run, on a line of its own, and no report.
     """
     from fadas.cli.terminal import Display, print_json
+    from fadas.experiments.prepare import make_plan, make_simulation, make_task
     from fadas.experiments.resolve import resolve, seeds
-    from fadas.experiments.run import execute, make_plan, make_simulation, make_task
+    from fadas.experiments.run import execute
     from fadas.runs import writer as runs
 
     if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
@@ -201,8 +202,8 @@ def plan(
     With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
     """
     from fadas.cli.terminal import print_json, print_table
+    from fadas.experiments.prepare import make_plan
     from fadas.experiments.resolve import resolve, seeds
-    from fadas.experiments.run import make_plan
 
     use_data(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile)

@@ -111,7 +111,8 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
 
     `tasks` keeps the data for the next point.
     """
-    from fadas.experiments.run import execute, make_plan, make_simulation, shared_task
+    from fadas.experiments.prepare import make_plan, make_simulation, shared_task
+    from fadas.experiments.run import execute
 
     config = resolve(point.tables, point.label, point.seed)
     busy: ConfigError | None = None
@@ -265,7 +266,7 @@ def _give_up_behind(results: Sequence[tuple[Point, Mapping[str, Any]]], wanted: 
 
 def _check_evaluations(todo: Sequence[Point], share: float) -> None:
     """An error where the first rung ends before the first evaluation."""
-    from fadas.experiments.run import make_plan
+    from fadas.experiments.prepare import make_plan
 
     planned: set[Any] = set()
     for point in todo:

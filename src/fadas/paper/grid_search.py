@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from fadas.errors import ConfigError
 from fadas.experiments import sweep
 from fadas.experiments.experiment_file import as_override
+from fadas.experiments.prepare import check_device
 from fadas.experiments.provenance import provenance
 from fadas.experiments.resolve import resolve
-from fadas.experiments.run import check_device
 from fadas.paper.agreement import OUTSIDE, accuracy
 from fadas.paper.artefacts import Artefact, Cell, Row
 from fadas.paper.results import SEED, Search, path_of, read
