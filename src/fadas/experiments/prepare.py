@@ -7,7 +7,7 @@ import torch
 from fadas.core.records import Record
 from fadas.errors import ConfigError
 from fadas.executors.torch_settings import threads
-from fadas.experiments.resolve import RunConfig
+from fadas.experiments.settings import RunConfig
 from fadas.runs import writer as runs
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.preflight import rehearse

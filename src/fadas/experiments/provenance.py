@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import fadas
-from fadas.experiments.resolve import RunConfig
+from fadas.experiments.settings import RunConfig
 
 
 def provenance(config: RunConfig) -> dict[str, Any]:

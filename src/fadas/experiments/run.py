@@ -14,7 +14,7 @@ from fadas.errors import FULL, ConfigError, Diverged, Interrupted
 from fadas.executors.torch_settings import threads
 from fadas.experiments.prepare import OnRecord
 from fadas.experiments.provenance import provenance
-from fadas.experiments.resolve import RunConfig
+from fadas.experiments.settings import RunConfig
 from fadas.runs import checkpoint
 from fadas.runs import writer as runs
 from fadas.runs.sinks import _tensorboard

@@ -17,7 +17,8 @@ from typing import Any
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import put
 from fadas.experiments.parallel_runs import each
-from fadas.experiments.resolve import RunConfig, resolve
+from fadas.experiments.resolve import resolve
+from fadas.experiments.settings import RunConfig
 from fadas.registry import Table
 from fadas.runs import writer as runs
 from fadas.runs.folder import checkpoint, checkpoints

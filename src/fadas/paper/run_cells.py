@@ -11,8 +11,9 @@ from fadas.core.records import TAUS
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import load, select
 from fadas.experiments.prepare import OnRecord, make_plan, make_simulation, shared_task
-from fadas.experiments.resolve import RunConfig, resolve
+from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute
+from fadas.experiments.settings import RunConfig
 from fadas.paper.artefacts import Artefact, Cell, Result
 from fadas.paper.artefacts import load as load_result
 from fadas.runs import lock

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fadas.core.ledger import Job
 from fadas.core.trial_step import rehearse_step
 from fadas.errors import ConfigError
-from fadas.experiments.resolve import RunConfig
+from fadas.experiments.settings import RunConfig
 from fadas.runs import checkpoint
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
