@@ -13,7 +13,8 @@ import fadas.experiments.run
 import fadas.experiments.sweep
 import fadas.simulation.snapshot
 from fadas.errors import ConfigError, Interrupted
-from fadas.experiments.sweep import HALVING, Point, count, grid, points, rank, run_all, run_point, search, with_point
+from fadas.experiments.halving import HALVING, count, rank, search
+from fadas.experiments.sweep import Point, grid, points, run_all, run_point, with_point
 from fadas.runs.writer import read
 from fadas.tasks.task import Task
 

@@ -65,8 +65,9 @@ def sweep(
     object per point, from best to worst, on a line of its own.
     """
     from fadas.cli.terminal import Display, print_json, print_table
+    from fadas.experiments.halving import HALVING, count, rank, search
     from fadas.experiments.resolve import seeds
-    from fadas.experiments.sweep import HALVING, count, grid, points, rank, search
+    from fadas.experiments.sweep import grid, points
 
     use_data(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile, executor, device)
