@@ -10,7 +10,7 @@ import pytest
 from fadas.cli import main
 from fadas.experiments.run import execute
 from fadas.runs import lock
-from fadas.runs.writer import find
+from fadas.runs.run_reader import find
 from test_cli import DEMO, SMALL, fadas
 from test_diverged import WILD
 

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import waiting
 from fadas.report.html import write
-from fadas.runs.writer import find
+from fadas.runs.run_reader import find
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "experiments" / "demo.toml"

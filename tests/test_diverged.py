@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fadas.runs.writer import find, read
+from fadas.runs.run_reader import find, read
 from test_cli import DEMO, SMALL, fadas
 
 WILD = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]

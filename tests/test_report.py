@@ -8,8 +8,8 @@ import pytest
 from fadas.report.comparison import cells, compare, header
 from fadas.report.figures import figures, on_common_axis
 from fadas.report.html import page
+from fadas.runs.run_reader import Run
 from fadas.runs.summary import summarise
-from fadas.runs.writer import Run
 from test_runs import line
 
 

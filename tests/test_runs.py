@@ -4,9 +4,11 @@ import math
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.runs.folder import checkpoint
+from fadas.runs.folder import check, checkpoint
+from fadas.runs.run_reader import find, read, unfinished
+from fadas.runs.serialization import to_json
 from fadas.runs.summary import summarise
-from fadas.runs.writer import Writer, check, find, read, to_json, unfinished
+from fadas.runs.writer import Writer
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
 

@@ -15,7 +15,7 @@ import fadas.simulation.snapshot
 from fadas.errors import ConfigError, Interrupted
 from fadas.experiments.halving import HALVING, count, rank, search
 from fadas.experiments.sweep import Point, grid, points, run_all, run_point, with_point
-from fadas.runs.writer import read
+from fadas.runs.run_reader import read
 from fadas.tasks.task import Task
 
 

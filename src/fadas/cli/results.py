@@ -23,7 +23,7 @@ def show(folder: Path) -> Any:
     from fadas.cli.terminal import print_line, print_table
     from fadas.report.comparison import cells, compare, header
     from fadas.report.html import write
-    from fadas.runs.writer import find, unfinished
+    from fadas.runs.run_reader import find, unfinished
 
     found = find(folder)
     if left_out := unfinished(folder):

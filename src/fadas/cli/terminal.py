@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from fadas.runs.writer import to_json
+from fadas.runs.serialization import to_json
 
 
 class _Speed(ProgressColumn):

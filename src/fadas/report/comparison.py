@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from fadas.core.records import TAUS
-from fadas.runs.writer import Run, grouped
+from fadas.runs.run_reader import Run, grouped
 
 
 @dataclass(frozen=True)

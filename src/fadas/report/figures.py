@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fadas.report.timeline import timeline
-from fadas.runs.writer import Run, grouped
+from fadas.runs.run_reader import Run, grouped
 
 STYLE: Any = {
     "font.size": 10,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fadas.report.comparison import Comparison, cells, compare, header
 from fadas.report.figures import Drawn, figures
+from fadas.runs.run_reader import Run
 from fadas.runs.serialization import dumps
-from fadas.runs.writer import Run
 
 CSS = """
 :root { color-scheme: light; }

@@ -7,7 +7,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fadas.runs.writer import Run
+from fadas.runs.run_reader import Run
 
 
 def timeline(groups: dict[str, list[Run]]) -> Figure | None:

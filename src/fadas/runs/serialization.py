@@ -1,6 +1,7 @@
 """Tables to TOML text; reading is the standard library's."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -49,3 +50,16 @@ def written(value: Any) -> str:
     if isinstance(value, Mapping):  # inside a list; elsewhere tables have a heading of their own
         return f"{{{', '.join(f'{_key(key)} = {written(item)}' for key, item in value.items())}}}"
     return repr(value)
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON: a number that is not finite (a diverged loss) becomes null."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
