@@ -8,8 +8,9 @@ import threading
 import pytest
 from rich.console import Console
 
+from fadas.cli.results import view, watch
 from fadas.errors import ConfigError
-from fadas.runs.follower import Follower, view, watch
+from fadas.runs.follower import Follower
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
 from test_runs import line
