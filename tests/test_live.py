@@ -8,7 +8,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from fadas.cli.results import view, watch
+from fadas.cli.results import watch
+from fadas.cli.terminal import view
 from fadas.errors import ConfigError
 from fadas.runs.follower import Follower
 from fadas.runs.summary import summarise

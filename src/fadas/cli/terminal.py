@@ -1,11 +1,14 @@
 """What the commands show: results on standard output, live progress on standard error."""
 
 import sys
+import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -20,7 +23,13 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fadas.errors import ConfigError
+from fadas.runs.follower import Follower
 from fadas.runs.serialization import to_json
+
+_CLIENTS = 12  # that are shown: those heard of last
+_QUIET = 20
+_DEPTHS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
 
 
 class _Speed(ProgressColumn):
@@ -108,3 +117,60 @@ def print_json(value: Any) -> None:
     """One object on one line."""
     sys.stdout.write(to_json(value) + "\n")
     sys.stdout.flush()
+
+
+def view(followers: list[Follower]) -> RenderableType:
+    head = ("run", "", "step", "updates", "accuracy", "tau", "lost", "left")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
+    for name in head:
+        table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
+    for follower in followers:
+        table.add_row(*follower.row)
+    running = next((f for f in followers if not f.outcome), followers[-1])
+    return Group(table, _clients(running))
+
+
+def _clients(follower: Follower) -> Table:
+    """The clients of one run that were heard of last."""
+    head = ("client", "updates", "mean time of a job", "last tau", "last heard of at")
+    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.name)}")
+    recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
+    for client, heard in recent[:_CLIENTS]:
+        mean = heard.seconds / heard.updates
+        table.add_row(str(client), f"{heard.updates:,}", f"{mean:.1f}", str(heard.tau), f"{heard.end:.1f}")
+    if len(recent) > _CLIENTS:
+        table.caption = f"and {len(recent) - _CLIENTS} more"
+    return table
+
+
+def _name(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path != folder else path.name
+
+
+def watch_runs(folder: Path, once: bool) -> None:
+    """Show the runs in a folder, down to three levels, until all are finished."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder")
+    followers: dict[Path, Follower] = {}
+
+    def look() -> RenderableType:
+        paths = {path.parent for pattern in _DEPTHS for path in folder.glob(pattern)}
+        for gone in followers.keys() - paths:
+            del followers[gone]
+        for path in sorted(path for path in paths if (path / "config.toml").exists()):
+            followers.setdefault(path, Follower(path, _name(path, folder))).read()
+        return view([followers[path] for path in sorted(followers)]) if followers else f"waiting for a run in {folder}"
+
+    first = look()
+    if once:
+        if not followers:
+            raise ConfigError(f"no run in {folder}")
+        console().print(first)
+        return
+    with Live(first, auto_refresh=False) as live:
+        quiet = 0  # looks at which nothing was running: the next run of an experiment may be about to begin
+        while quiet < _QUIET:
+            time.sleep(0.5)
+            live.update(look(), refresh=True)
+            over = bool(followers) and all(follower.outcome for follower in followers.values())
+            quiet = quiet + 1 if over else 0
