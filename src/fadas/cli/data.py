@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.run import DataDir, use_data
+from fadas.cli.options import DataDir, use_data
 
 app = typer.Typer(help="Fetch the data sets.", no_args_is_help=True, rich_markup_mode="markdown")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.run import DataDir, Device, Executor, Set, hints, tell, use_data
+from fadas.cli.options import DataDir, Device, Executor, Set, hints, tell, use_data
 
 
 @hints(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.run import (
+from fadas.cli.options import (
     AllowCode,
     DataDir,
     Device,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.run import Json
+from fadas.cli.options import Json
 
 
 def list_() -> None:

@@ -1,0 +1,84 @@
+"""Options that several commands share."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fadas.errors import ConfigError, Diverged, Interrupted
+
+ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
+
+Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C; may be repeated.")]
+
+Only = Annotated[str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
+
+Seed = Annotated[int | None, typer.Option(help="Instead of the experiment's seeds.")]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+Executor = Annotated[
+    str | None, typer.Option(help="How jobs are trained: auto, inline, batched, processes, cuda or ray.")
+]
+
+Device = Annotated[str | None, typer.Option(help="Where: cpu, cuda, cuda:1, ...")]
+
+Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's profiles, e.g. smoke.")]
+
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Let the file name code of your own, package.module:Name.")
+]
+
+DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]
+
+
+@contextmanager
+def hints(**ways: str) -> Iterator[None]:
+    """Errors from below state a fact; here each command adds its own way out."""
+    try:
+        yield
+    except KeyboardInterrupt:  # between runs, or for the second time
+        raise Interrupted(f"interrupted; {ways['interrupted']}") from None
+    except (ConfigError, Diverged, Interrupted) as error:
+        if error.matter in ways:
+            error.args = (f"{error}; {ways[error.matter]}",)
+        raise
+
+
+def tell(diverged: list[str], of: int) -> None:
+    """At the end of a command: some of its runs led nowhere, and whoever waits for it must know."""
+    if diverged:
+        raise Diverged(f"{len(diverged)} of {of} runs diverged: {', '.join(diverged)}")
+
+
+def use_data(folder: Path | None, allow_code: bool = False) -> None:
+    """As environment variables, so that worker processes know too."""
+    if folder is not None:
+        os.environ["FADAS_DATA"] = str(folder)
+    if allow_code:
+        os.environ["FADAS_ALLOW_CODE"] = "1"
+
+
+def read_tables(
+    path: Path,
+    overrides: list[str],
+    seed: int | None,
+    profile: str | None,
+    executor: str | None = None,
+    device: str | None = None,
+) -> dict[str, Any]:
+    from fadas.experiments.experiment_file import load
+
+    seeds = [] if seed is None else [f"run.seeds=[{seed}]"]
+    devices = [] if device is None else [f"executor.device={json.dumps(device)}"]
+    return load(path, [*overrides, *devices, *seeds], profile, executor)
+
+
+def select_labels(tables: dict[str, Any], only: str | None) -> list[str]:
+    from fadas.experiments.experiment_file import select
+
+    return select(tables, None if only is None else [name.strip() for name in only.split(",")])
