@@ -20,7 +20,7 @@ from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
-from fadas.training.one_job import train
+from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
@@ -68,7 +68,7 @@ def test_batched_agrees_with_plain(kind):
     flat = FlatModule(task.module())
     first = flat.read()
     versions = [Model(first.params + 0.1 * k, first.buffers.clone()) for k in range(3)]
-    plain = [train(flat, task, LOCAL, 5, j, versions[j.version]) for j in jobs]
+    plain = [train_job(flat, task, LOCAL, 5, j, versions[j.version]) for j in jobs]
     trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
     groups = trainer.groups([(j, versions[j.version]) for j in jobs])
     assert len(groups) == (1 if kind == "plain" else 4)
@@ -110,7 +110,7 @@ def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
     assert (len(groups) == 1) is pads
     for group in groups:
         for update in trainer.train(group):
-            plain = train(flat, task, LOCAL, 5, update.job, start)
+            plain = train_job(flat, task, LOCAL, 5, update.job, start)
             torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
 
 
@@ -236,7 +236,7 @@ def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
     trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
     assert (trainer.stacked is not None) is stacked
     for update in trainer.train(work):
-        plain = train(flat, task, local, 5, *work[update.job.id])
+        plain = train_job(flat, task, local, 5, *work[update.job.id])
         torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
         assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-4)
 
@@ -250,7 +250,7 @@ def agree(task, local, jobs, rtol=1e-4):
     updates = [update for group in trainer.groups(list(work.values())) for update in trainer.train(group)]
     assert len(updates) == len(work)
     for update in updates:
-        plain = train(flat, task, local, 5, *work[update.job.id])
+        plain = train_job(flat, task, local, 5, *work[update.job.id])
         torch.testing.assert_close(update.delta, plain.delta, rtol=rtol, atol=1e-6)
         assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=rtol)
     return trainer
@@ -397,7 +397,7 @@ def test_a_batch_of_one_that_is_never_trained_does_not_matter_to_batchnorm():
     trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
     trainer.rehearse()
     (update,) = trainer.train([(Job(0, 0, 0), flat.read())])
-    torch.testing.assert_close(update.delta, train(flat, task, local, 5, Job(0, 0, 0), flat.read()).delta)
+    torch.testing.assert_close(update.delta, train_job(flat, task, local, 5, Job(0, 0, 0), flat.read()).delta)
 
 
 def test_what_is_random_is_refused_in_a_batch():
@@ -416,7 +416,7 @@ def test_a_module_in_double_precision(batchnorm):
     flat, local = FlatModule(task.module()), LocalSGD(lr=0.1, batch_size=7)
     trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
     (update,) = trainer.train([(Job(0, 0, 0), flat.read())])
-    plain = train(flat, task, local, 5, Job(0, 0, 0), flat.read())
+    plain = train_job(flat, task, local, 5, Job(0, 0, 0), flat.read())
     torch.testing.assert_close(update.delta, plain.delta, rtol=1e-10, atol=1e-14)
     assert update.metrics["loss"] == pytest.approx(float(plain.metrics["loss"]), rel=1e-12)
     assert update.buffers.dtype == plain.buffers.dtype
@@ -527,7 +527,7 @@ def test_weights_decay_each_by_themselves_where_gradients_are_shared():
     trainer.rehearse()
     start = trainer.flat.read()
     (batched,) = trainer.train([(Job(0, 0, 0), start)])
-    alone = train(trainer.flat, task, local, 1, Job(0, 0, 0), start)
+    alone = train_job(trainer.flat, task, local, 1, Job(0, 0, 0), start)
     torch.testing.assert_close(batched.delta, alone.delta, rtol=1e-4, atol=1e-6)
 
 

@@ -10,7 +10,7 @@ import pytest
 from fadas.cli import main
 from fadas.experiments.run import execute
 from fadas.runs import lock
-from fadas.runs.run_reader import find
+from fadas.runs.run_reader import find_runs
 from test_cli import DEMO, SMALL, fadas
 from test_diverged import WILD
 
@@ -47,7 +47,7 @@ def test_the_others_run_and_it_is_named_at_the_end(tmp_path, more):
     assert second.startswith("fedavg-7: 2 steps")
     assert last == LEFT_OUT.format("fedbuff-7")
     assert "report.html" in result.stdout
-    assert [run.folder.name for run in find(tmp_path)] == ["fedavg-7"]
+    assert [run.folder.name for run in find_runs(tmp_path)] == ["fedavg-7"]
     rows = fadas(*command, "--json").stdout.splitlines()
     assert [json.loads(row)["algorithm"] for row in rows] == ["fedbuff", "fedavg"]
 
@@ -98,7 +98,7 @@ def test_one_that_another_process_finishes_meanwhile_is_there(tmp_path, command,
     code, lines = command(lambda: shutil.copytree(done / "fedavg-7", tmp_path / "fedavg-7"))
     assert code == 0
     assert lines[1].startswith("fedavg-7: already there")
-    assert [run.folder.name for run in find(tmp_path)] == ["fedbuff-7", "fedavg-7"]
+    assert [run.folder.name for run in find_runs(tmp_path)] == ["fedbuff-7", "fedavg-7"]
 
 
 @pytest.mark.parametrize("pauses", [1, 3])
@@ -120,7 +120,7 @@ def test_one_that_another_process_was_at_and_has_finished_is_there(tmp_path, com
         code, lines = command(meanwhile)
     assert code == 0
     assert lines[-1].startswith("fedavg-7: already there")
-    assert [run.folder.name for run in find(tmp_path)] == ["fedbuff-7", "fedavg-7"]
+    assert [run.folder.name for run in find_runs(tmp_path)] == ["fedbuff-7", "fedavg-7"]
 
 
 def test_one_that_is_damaged_is_named_before_the_others_begin(tmp_path, done):

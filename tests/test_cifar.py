@@ -7,7 +7,7 @@ from fadas.core.ledger import Job
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import ARCHIVES, LAYOUTS, crop_and_flip, records
 from fadas.tasks.networks import MODELS, cnn, resnet18, resnet18_gn
-from fadas.training.sgd import LocalSGD, lessons
+from fadas.training.sgd import LocalSGD, epoch_rows
 
 
 def test_official_files(real_data, monkeypatch):
@@ -84,17 +84,17 @@ def test_augmentation_reaches_every_offset_and_both_sides():
 def test_lessons_are_normalised_augmented_anew_each_epoch_and_seeded_per_job(data):
     task = TASKS["cifar10"](clients=4, verify=False, model="cnn")
     local = LocalSGD(epochs=2, batch_size=16)
-    (x, y), steps = lessons(task, local, 0, Job(0, 1, 0), "cpu")
+    (x, y), steps = epoch_rows(task, local, 0, Job(0, 1, 0), "cpu")
     n = task.sizes[1]
     assert len(x) == len(y) == 2 * n
     assert sorted(torch.cat(steps).tolist()) == list(range(2 * n))
     assert not torch.equal(x[:n], x[n:]), "the second epoch saw the same crops"
-    (again, _), _ = lessons(task, local, 0, Job(0, 1, 0), "cpu")
-    (other, _), _ = lessons(task, local, 0, Job(1, 1, 0), "cpu")
+    (again, _), _ = epoch_rows(task, local, 0, Job(0, 1, 0), "cpu")
+    (other, _), _ = epoch_rows(task, local, 0, Job(1, 1, 0), "cpu")
     assert torch.equal(x, again)
     assert not torch.equal(x, other)
     plain = TASKS["cifar10"](clients=4, verify=False, model="cnn", augment=False)
-    (same, _), _ = lessons(plain, local, 0, Job(0, 1, 0), "cpu")
+    (same, _), _ = epoch_rows(plain, local, 0, Job(0, 1, 0), "cpu")
     raw = plain.clients[1][0].float() / 255
     layout = LAYOUTS["cifar10"]
     expected = (raw - torch.tensor(layout.mean).view(3, 1, 1)) / torch.tensor(layout.std).view(3, 1, 1)

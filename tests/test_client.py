@@ -14,15 +14,15 @@ from conftest import make_task
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
-from fadas.training.preflight import check, draws
-from fadas.training.sgd import LocalSGD, lessons
+from fadas.training.one_job import train_job
+from fadas.training.preflight import check_repeatable, random_devices
+from fadas.training.sgd import LocalSGD, epoch_rows
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
 
 
 def batches_of(task, local, seed, job):
-    return [batch for rows in lessons(task, local, seed, job, "cpu")[1] for batch in rows.split(local.batch_size)]
+    return [batch for rows in epoch_rows(task, local, seed, job, "cpu")[1] for batch in rows.split(local.batch_size)]
 
 
 def reference(module, data, batches, local):
@@ -39,7 +39,7 @@ def test_train_is_torch_sgd(batchnorm):
     task = make_task(batchnorm=batchnorm, sizes=(17,))
     flat, job = FlatModule(task.module()), Job(4, 2, 0)
     start = flat.read()
-    update = train(flat, task, LOCAL, 9, job, start)
+    update = train_job(flat, task, LOCAL, 9, job, start)
     module = task.module()
     reference(module, task.clients[2], batches_of(task, LOCAL, 9, job), LOCAL)
     got = flat.state_dict(Model(start.params + update.delta, update.buffers))
@@ -71,13 +71,13 @@ def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
     task = make_task(batchnorm=True, sizes=(8, 11))
     flat = FlatModule(task.module())
     with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
-        check(flat, task, LOCAL)
-    check(flat, task, LocalSGD(batch_size=4))
-    check(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, of one, is never trained
+        check_repeatable(flat, task, LOCAL)
+    check_repeatable(flat, task, LocalSGD(batch_size=4))
+    check_repeatable(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, of one, is never trained
     with pytest.raises(ValueError, match="client 1 with a batch of one"):
-        check(flat, task, LocalSGD(batch_size=5, steps=3))
+        check_repeatable(flat, task, LocalSGD(batch_size=5, steps=3))
     plain = make_task(sizes=(8, 11))
-    check(FlatModule(plain.module()), plain, LOCAL)
+    check_repeatable(FlatModule(plain.module()), plain, LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_transform_that_draws_from_a_global_generator_is_refused(draw):
     task = make_task()
     task.transform = lambda inputs, generator: [draw(x) for x in inputs] if generator else inputs
     with pytest.raises(ValueError, match="draws from a global random generator"):
-        check(FlatModule(task.module()), task, LOCAL)
+        check_repeatable(FlatModule(task.module()), task, LOCAL)
     task.transform = lambda inputs, generator: [torch.rand(x.shape, generator=generator) for x in inputs]
     state = torch.get_rng_state()
-    check(FlatModule(task.module()), task, LOCAL)
+    check_repeatable(FlatModule(task.module()), task, LOCAL)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -122,7 +122,7 @@ def test_whether_a_module_draws_random_numbers(model, random, examples):
     task.model = model
     flat, state = FlatModule(task.module()), torch.get_rng_state()
     before = flat.read()
-    assert bool(draws(flat, task)) == random
+    assert bool(random_devices(flat, task)) == random
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(flat.read().buffers, before.buffers)
 
@@ -131,8 +131,8 @@ def test_looking_at_a_module_before_a_run_leaves_it_as_it_was():
     task = make_task(sizes=(30, 18))
     flat = FlatModule(Hidden(0.5).eval())
     flat.module.norm.train()
-    check(flat, task, LocalSGD(batch_size=16))
-    draws(flat, task)
+    check_repeatable(flat, task, LocalSGD(batch_size=16))
+    random_devices(flat, task)
     assert [part.training for part in (flat.module, flat.module.layer, flat.module.norm)] == [False, False, True]
     simulation = fadas.simulate(
         fadas.plan(fadas.Schedule(1, 1), 8, steps=1), replace(task, model=Hidden(0.5).eval()), fadas.FADAS(), LOCAL
@@ -148,7 +148,7 @@ def test_dropout_is_seeded_per_job():
 
     def delta(id):
         torch.rand(id + 1)  # the global generator's state must not matter
-        return train(flat, task, LOCAL, 0, Job(id, 1, 0), start).delta
+        return train_job(flat, task, LOCAL, 0, Job(id, 1, 0), start).delta
 
     assert torch.equal(delta(3), delta(3))
     before = torch.get_rng_state()
@@ -161,7 +161,7 @@ def test_local_training_leaves_the_global_generator_alone(task):
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    train(flat, task, LOCAL, 0, Job(0, 0, 0), flat.read())
+    train_job(flat, task, LOCAL, 0, Job(0, 0, 0), flat.read())
     assert torch.rand(1) == expected
 
 
@@ -196,7 +196,7 @@ def test_a_module_that_remembers_something_by_itself_is_refused(buffer):
     task.model = lambda: Annealed(buffer)
     flat = FlatModule(task.module())
     if buffer:
-        check(flat, task, local)
+        check_repeatable(flat, task, local)
     else:
         with pytest.raises(ValueError, match="called again: what it keeps in a Python"):
-            check(flat, task, local)
+            check_repeatable(flat, task, local)

@@ -13,7 +13,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError
-from fadas.experiments.experiment_file import load, select
+from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import make_plan
 from fadas.experiments.resolve import resolve, seeds
 from fadas.registry import convert
@@ -43,13 +43,13 @@ def write(tmp_path, text):
 
 
 def resolved(tmp_path, text=BASE, label="fadas", overrides=(), seed=0):
-    return resolve(load(write(tmp_path, text), overrides), label, seed)
+    return resolve(read_experiment(write(tmp_path, text), overrides), label, seed)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_experiment_parses_and_plans(path):
-    tables = load(path)
-    for label in select(tables):
+    tables = read_experiment(path)
+    for label in select_algorithms(tables):
         for seed in seeds(tables):
             config = resolve(tables, label, seed)
             assert make_plan(config).steps > 0
@@ -59,8 +59,8 @@ def test_every_experiment_parses_and_plans(path):
 
 def test_a_resolved_config_resolves_to_itself(tmp_path):
     for path in EXPERIMENTS:
-        tables = load(path)
-        for label in select(tables):
+        tables = read_experiment(path)
+        for label in select_algorithms(tables):
             config = resolve(tables, label, 5)
             again = resolved(tmp_path, dumps(config.tables), label, seed=5)
             assert again.tables == config.tables
@@ -132,29 +132,29 @@ def test_overrides(tmp_path):
     assert config.run.steps == 9
     assert config.delays.model == Uniform(2.0, 3.0)
     assert config.algorithm.step_size.eta == 0.25
-    assert seeds(load(write(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
+    assert seeds(read_experiment(write(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
 
 
 def test_paths_in_a_profile_are_relative_to_the_file_too_and_those_of_set_are_not(tmp_path):
     text = BASE.replace('"mild"', '"table"\npath = "a.csv"') + '[profiles.smoke]\ndelays = { path = "b.csv" }\n'
     path = write(tmp_path, text)
-    assert load(path)["delays"]["path"] == str(tmp_path.resolve() / "a.csv")
-    assert load(path, profile="smoke")["delays"]["path"] == str(tmp_path.resolve() / "b.csv")
-    assert load(path, ["delays.path=c.csv"], "smoke")["delays"]["path"] == "c.csv"
+    assert read_experiment(path)["delays"]["path"] == str(tmp_path.resolve() / "a.csv")
+    assert read_experiment(path, profile="smoke")["delays"]["path"] == str(tmp_path.resolve() / "b.csv")
+    assert read_experiment(path, ["delays.path=c.csv"], "smoke")["delays"]["path"] == "c.csv"
 
 
 def test_a_profile_counts_for_algorithms_with_settings_of_their_own_unless_it_names_them(tmp_path):
     own = BASE + "run.steps = 50\nrun.eval_every = 7\n\n[algorithms.fedavg]\nrun.steps = 60\n"
     path = write(tmp_path, own + "[profiles.smoke]\nrun.steps = 3\nalgorithms.fedavg.run.steps = 2\n")
-    steps = {label: resolve(load(path, profile="smoke"), label, 0).run for label in ("fadas", "fedavg")}
+    steps = {label: resolve(read_experiment(path, profile="smoke"), label, 0).run for label in ("fadas", "fedavg")}
     assert (steps["fadas"].steps, steps["fadas"].eval_every, steps["fedavg"].steps) == (3, 7, 2)
-    assert resolve(load(path, ["run.steps=4"], "smoke"), "fedavg", 0).run.steps == 4
+    assert resolve(read_experiment(path, ["run.steps=4"], "smoke"), "fedavg", 0).run.steps == 4
 
 
 def test_what_counts_for_every_algorithm_counts_for_names_with_dots_too(tmp_path):
     own = BASE + '[algorithms."fadas-0.1"]\npreset = "fadas"\nlocal.lr = 0.1\n[profiles.smoke]\nlocal.lr = 0.05\n'
     path = write(tmp_path, own)
-    for tables in (load(path, profile="smoke"), load(path, ["local.lr=0.05"])):
+    for tables in (read_experiment(path, profile="smoke"), read_experiment(path, ["local.lr=0.05"])):
         assert list(tables["algorithms"]) == ["fadas", "fadas-0.1"]
         assert resolve(tables, "fadas-0.1", 0).local.lr == 0.05
 
@@ -162,12 +162,12 @@ def test_what_counts_for_every_algorithm_counts_for_names_with_dots_too(tmp_path
 def test_the_words_of_faults_need_no_quotes_on_the_command_line(tmp_path):
     for kind in ("nan", "inf", "fail"):
         faults = ["faults.some.clients=[1]", f"faults.some.kind={kind}"]
-        assert load(write(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
+        assert read_experiment(write(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
         resolved(tmp_path, overrides=[*faults, "faults.some.end=inf"])
 
 
 def test_limits_may_stand_with_each_algorithm(tmp_path):
-    tables = load(write(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
+    tables = read_experiment(write(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
     assert seeds(tables) == (0,)
     assert resolve(tables, "fadas", 0).run.steps == 5
 
@@ -264,16 +264,16 @@ def test_a_file_whose_name_cannot_name_a_folder_needs_a_name_of_its_own(tmp_path
     with pytest.raises(
         ConfigError, match=r"name 'my first try' cannot .*; begin the file with name = \"...\", of letters"
     ):
-        load(path)
+        read_experiment(path)
     path.write_text('name = "first"\n' + BASE)
-    assert load(path)["name"] == "first"
+    assert read_experiment(path)["name"] == "first"
 
 
 @pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)
 def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
     with pytest.raises(ConfigError) as caught:
-        tables = load(write(tmp_path, BASE + text), overrides)
-        for label in select(tables):
+        tables = read_experiment(write(tmp_path, BASE + text), overrides)
+        for label in select_algorithms(tables):
             for seed in seeds(tables):
                 resolve(tables, label, seed)
     assert "\n" not in str(caught.value)
@@ -286,20 +286,20 @@ def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
 )
 def test_bad_files(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message):
-        load(write(tmp_path, text))
+        read_experiment(write(tmp_path, text))
 
 
 def test_missing_parts(tmp_path):
     for missing, message in (("schedule", "schedule.concurrency is missing"), ("run", "steps, updates and time")):
-        tables = load(write(tmp_path, BASE))
+        tables = read_experiment(write(tmp_path, BASE))
         del tables[missing]
         with pytest.raises(ConfigError, match=message):
             resolve(tables, "fadas", 0)
     with pytest.raises(ConfigError, match="No such file"):
-        load(tmp_path / "nowhere.toml")
-    tables = load(write(tmp_path, BASE))
+        read_experiment(tmp_path / "nowhere.toml")
+    tables = read_experiment(write(tmp_path, BASE))
     with pytest.raises(ConfigError, match="did you mean 'fadas'"):
-        select(tables, ["fadaz"])
+        select_algorithms(tables, ["fadaz"])
 
 
 keys = st.text(min_size=1)
@@ -337,10 +337,12 @@ def test_each_member_of_a_union_is_tried(hint, good, bad, message):
 def test_another_executor_does_not_stumble_over_the_options_of_the_one_in_the_file(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text("executor = { compile = true, threads = 1 }\n[algorithms.fadas]\n")
-    assert load(path, ["executor.name=inline"])["executor"] == {"name": "inline", "threads": 1}
-    assert load(path, executor="processes")["executor"] == {"name": "processes", "threads": 1}
-    assert load(path, executor="cuda")["executor"] == {"name": "cuda", "threads": 1, "compile": True}
-    assert load(path, ['executor.name="inline"', "executor.precision=bf16"])["executor"]["precision"] == "bf16"
+    assert read_experiment(path, ["executor.name=inline"])["executor"] == {"name": "inline", "threads": 1}
+    assert read_experiment(path, executor="processes")["executor"] == {"name": "processes", "threads": 1}
+    assert read_experiment(path, executor="cuda")["executor"] == {"name": "cuda", "threads": 1, "compile": True}
+    assert (
+        read_experiment(path, ['executor.name="inline"', "executor.precision=bf16"])["executor"]["precision"] == "bf16"
+    )
 
 
 def test_any_preset_may_have_running_statistics_and_its_saved_settings_have_them_too(tmp_path):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from conftest import waiting
-from fadas.report.html import write
-from fadas.runs.run_reader import find
+from fadas.report.html import write_report
+from fadas.runs.run_reader import find_runs
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "experiments" / "demo.toml"
@@ -49,7 +49,7 @@ def results(folder):
 
 
 def report(folder):
-    write(find(folder), folder / "report.html")
+    write_report(find_runs(folder), folder / "report.html")
     return (folder / "report.html").read_text().replace(str(folder), "FOLDER")
 
 

@@ -102,7 +102,7 @@ def test_memory_is_given_back_when_it_is_closed():
 
 
 def test_a_checkpoint_holds_what_the_gpu_is_still_computing(tmp_path):
-    behind, expected = checkpoint.Behind(), {}
+    behind, expected = checkpoint.BackgroundWriter(), {}
     for step in range(3):
         torch.cuda._sleep(200_000_000)  # a tenth of a second, before the values are there
         tensors = {str(n): torch.full((n,), step + 0.5, device="cuda") for n in (0, 7, 1_000_000)}
@@ -111,7 +111,7 @@ def test_a_checkpoint_holds_what_the_gpu_is_still_computing(tmp_path):
         del tensors
     behind.wait()
     behind.close()
-    found, values = checkpoint.read(checkpoint.found(tmp_path)[0])
+    found, values = checkpoint.read_checkpoint(checkpoint.found(tmp_path)[0])
     assert values == {"step": 2}
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
@@ -124,7 +124,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
         if record.step == 4:
             first.stop()
     tensors, values = snapshot.take(first)
-    snapshot.restore(second, *checkpoint.read(checkpoint.write(tmp_path, 4, tensors, values)))
+    snapshot.restore(second, *checkpoint.read_checkpoint(checkpoint.write_checkpoint(tmp_path, 4, tensors, values)))
     list(second)
     assert torch.equal(second.server.model.params, final(Cuda(task, LOCAL, 3), task).params)
 

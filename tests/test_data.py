@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.tasks.downloads import Archive, root
+from fadas.tasks.downloads import Archive, data_folder
 from test_cli import fadas
 
 
@@ -78,7 +78,7 @@ def test_fetch(server):
     assert (path / "one.bin").read_bytes() == CONTENT
     assert seen[-1] == (len(GOOD), len(GOOD))
     assert wanted.complete()
-    assert not list(root().glob("*.part"))
+    assert not list(data_folder().glob("*.part"))
 
 
 @pytest.mark.parametrize("then", ["good", "norange"])
@@ -86,30 +86,30 @@ def test_a_broken_download_is_continued(server, then):
     with pytest.raises(ConfigError, match=r"failed .*run the command again"):
         archive(f"{server.url}/cut").fetch(lambda done, total: None)
     half = len(GOOD) // 2
-    assert (root() / "cut.part").stat().st_size == half
+    assert (data_folder() / "cut.part").stat().st_size == half
     path = archive(f"{server.url}/cut").fetch(lambda done, total: None, url=f"{server.url}/{then}")
     assert (path / "one.bin").read_bytes() == CONTENT
     assert server.requests == [("cut", 0), (then, half if then == "good" else 0)]
 
 
 def test_a_complete_part_is_not_fetched_again(server):
-    root().mkdir()
-    (root() / "good.part").write_bytes(GOOD)
+    data_folder().mkdir()
+    (data_folder() / "good.part").write_bytes(GOOD)
     assert archive(f"{server.url}/good").fetch(lambda done, total: None).exists()
 
 
 def test_a_wrong_archive_is_refused(server):
     with pytest.raises(ConfigError, match=r"has MD5 .* expected 0000"):
         archive(f"{server.url}/good", md5="0000").fetch(lambda done, total: None)
-    assert not (root() / "set").exists()
-    assert not list(root().glob("*.part")), "a wrong download must not be continued"
+    assert not (data_folder() / "set").exists()
+    assert not list(data_folder().glob("*.part")), "a wrong download must not be continued"
 
 
 def test_an_archive_cannot_write_outside(server):
     with pytest.raises(ConfigError, match="cannot be unpacked"):
         archive(f"{server.url}/evil", EVIL).fetch(lambda done, total: None)
     archive(f"{server.url}/more", MORE).fetch(lambda done, total: None)
-    assert [path.name for path in root().parent.rglob("*.bin")] == ["one.bin"], "what is known, and nothing else"
+    assert [path.name for path in data_folder().parent.rglob("*.bin")] == ["one.bin"], "what is known, and nothing else"
 
 
 def test_command(server, tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fadas.runs.run_reader import find, read
+from fadas.runs.run_reader import find_runs, read_run
 from test_cli import DEMO, SMALL, fadas
 
 WILD = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
@@ -25,7 +25,7 @@ def out(tmp_path_factory):
 
 
 def test_its_folder_says_so_and_keeps_what_is_known(out):
-    run, sound = (read(out[0] / name) for name in ("fedbuff-7", "fedavg-7"))
+    run, sound = (read_run(out[0] / name) for name in ("fedbuff-7", "fedavg-7"))
     assert run.diverged.startswith("none of the last 601 updates was accepted (refused so far: not finite: ")
     assert len(run.records) == run.summary["step"] > 0
     assert not {"accuracy", "accuracy_std", "time_to_target"} & run.summary.keys()
@@ -37,7 +37,7 @@ def test_its_folder_says_so_and_keeps_what_is_known(out):
         "summary.json",
     ]
     assert sound.diverged is None
-    assert [run.label for run in find(out[0])] == ["fedbuff", "fedavg"]
+    assert [run.label for run in find_runs(out[0])] == ["fedbuff", "fedavg"]
     assert "fedbuff-7 diverged after step" in (out[0] / "report.html").read_text()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fadas.experiments.experiment_file import load, select
+from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.resolve import resolve
 
 ROOT = Path(__file__).parent.parent
@@ -55,8 +55,8 @@ def test_the_commented_experiment_is_valid(tmp_path):
     (text,) = blocks("docs/experiments.md", "toml")
     path = tmp_path / "shown.toml"
     path.write_text(text)
-    tables = load(path)
-    assert [resolve(tables, label, 1).label for label in select(tables)] == ["fadas-da", "mine"]
+    tables = read_experiment(path)
+    assert [resolve(tables, label, 1).label for label in select_algorithms(tables)] == ["fadas-da", "mine"]
     assert tomllib.loads(text)["run"]["seeds"] == [1, 2]
 
 

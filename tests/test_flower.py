@@ -28,7 +28,7 @@ from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks import TASKS
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
+from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 
 BIN = Path(sys.executable).parent
@@ -201,7 +201,7 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
         updates = []
         for job in jobs:
             start = versions[job.version]
-            trained = train(flat, task, LOCAL, 1, Job(job.id, job.client, 0), start)
+            trained = train_job(flat, task, LOCAL, 1, Job(job.id, job.client, 0), start)
             updates.append(Update(job, trained.delta, trained.buffers, start.params, trained.examples))
         state = algorithm.apply(state, Step(t, jobs, 1), updates, 8)
         versions.append(state.model)
@@ -395,12 +395,12 @@ def test_records_and_vectors():
     """BatchNorm's statistics are averaged, whole numbers stay, adapters alone are enough, wrong shapes are told."""
     from flwr.app import ArrayRecord
 
-    from fadas.flower.arrays import Layout, trainable
+    from fadas.flower.arrays import ArrayLayout, trainable
 
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     state = {name: tensor + 1 for name, tensor in module.state_dict().items()}
     record = ArrayRecord(state)
-    layout = Layout(record, trainable)
+    layout = ArrayLayout(record, trainable)
     assert layout.initial.params.numel() == 3 * 2 + 2 + 2 + 2
     assert layout.initial.buffers.numel() == 4
     back = layout.write(layout.initial).to_torch_state_dict()
@@ -408,10 +408,10 @@ def test_records_and_vectors():
     assert all(torch.equal(back[name], state[name]) for name in state)
     partial = ArrayRecord({name: tensor for name, tensor in state.items() if trainable(name)})
     assert torch.equal(layout.read(partial, layout.initial).buffers, layout.initial.buffers)
-    only = Layout(record, lambda name: name.endswith("0.bias"))
+    only = ArrayLayout(record, lambda name: name.endswith("0.bias"))
     assert only.initial.params.numel() == 2
     for bad in ({**state, "0.bias": torch.zeros(5)}, {k: v for k, v in state.items() if k != "0.bias"}):
         with pytest.raises(ValueError, match=r"0\.bias"):
             layout.read(ArrayRecord(bad))
     with pytest.raises(ValueError, match="no array is trainable"):
-        Layout(record, lambda name: False)
+        ArrayLayout(record, lambda name: False)

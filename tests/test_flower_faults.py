@@ -9,6 +9,8 @@ from logging import INFO
 import numpy as np
 import pytest
 
+from fadas.runs.run_reader import read_lines, read_run
+
 pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
@@ -23,7 +25,6 @@ from fadas.errors import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.flower.journal import Journal
 from fadas.runs import checkpoint, lock
-from fadas.runs import writer as runs
 
 INITIAL = np.array([1.0, -2.0], np.float32)
 ONE, TWO, THREE = 11, 12, 13  # nodes; as clients they are 0, 1 and 2
@@ -165,7 +166,7 @@ def play(monkeypatch, tmp_path, caplog):
         play.last = play.records[-1]
         check(play.records, result, steps, buffer)
 
-    play.read = lambda: runs.read_lines(tmp_path / "fadas-0" / "metrics.jsonl")
+    play.read = lambda: read_lines(tmp_path / "fadas-0" / "metrics.jsonl")
     return play
 
 
@@ -401,7 +402,7 @@ def test_a_run_in_which_no_update_is_accepted_any_more_has_diverged_and_can_go_o
         fadas.Diverged, match=r"^none of the last 141 updates was accepted \(refused so far: not finite: 141\)$"
     ):
         play({ONE: Node(answer), TWO: Node(answer)})
-    run = runs.read(tmp_path / "fadas-0")
+    run = read_run(tmp_path / "fadas-0")
     assert (run.diverged.split()[0], run.summary["step"], len(run.records)) == ("none", 8, 8)
     assert "accuracy" not in run.summary
     assert not (run.folder / "model.safetensors").exists()
@@ -413,14 +414,14 @@ def test_a_run_in_which_no_update_is_accepted_any_more_has_diverged_and_can_go_o
     (run.folder / "summary.json").unlink()
     play({ONE: Node()})
     assert play.records[:8] == run.records
-    assert runs.read(run.folder).diverged is None
+    assert read_run(run.folder).diverged is None
 
 
 def test_a_step_that_gives_a_model_which_is_not_finite_is_the_last(play, tmp_path):
     huge = ArrayRecord({"w": Array(np.full(2, 1.5e38, np.float32))})
     with pytest.raises(fadas.Diverged, match="step 2 gave a model that is not finite"):
         play({ONE: Node(content(arrays=huge))}, reply="delta")
-    run = runs.read(tmp_path / "fadas-0")
+    run = read_run(tmp_path / "fadas-0")
     assert (run.diverged, run.summary["step"]) == ("step 2 gave a model that is not finite", 1)
 
 
@@ -499,14 +500,14 @@ def test_what_another_process_has_done_by_the_time_it_ends_is_gone_on_with(play,
         play({ONE: Node(mortal(8)), TWO: Node()}, steps=30)
     later = content_of(folder)
     fill(earlier)
-    last, take = [later], lock.take
+    last, take = [later], lock.acquire
 
     def late(folder):
         if last:
             fill(last.pop())
         take(folder)
 
-    monkeypatch.setattr(lock, "take", late)
+    monkeypatch.setattr(lock, "acquire", late)
     play({ONE: Node()}, steps=30)
     assert (folder / "metrics.jsonl").read_bytes().startswith(later["metrics.jsonl"])
 

@@ -16,7 +16,7 @@ import fadas
 from fadas.algorithms.privacy import Private, epsilon
 from fadas.core.ledger import Job
 from fadas.flower import messages
-from fadas.flower.arrays import Layout, trainable
+from fadas.flower.arrays import ArrayLayout, trainable
 from fadas.flower.roster import Roster
 from test_flower_faults import AMOUNT, INITIAL, ONE, THREE, TWO, Node, Nodes, mortal, play, said
 
@@ -152,7 +152,7 @@ def test_a_job_may_take_as_long_as_its_deadline_and_nodes_as_long_as_the_patienc
 @pytest.mark.parametrize("hours", [-2, 0, 2])
 def test_a_clock_that_is_wrong_loses_no_reply(play, monkeypatch, hours):
     arrays, right = ArrayRecord({"w": Array(INITIAL)}), flower.now
-    message = messages.ask(Job(0, 0, 0), ONE, arrays, ConfigRecord(), 0, 600.0)
+    message = messages.train_message(Job(0, 0, 0), ONE, arrays, ConfigRecord(), 0, 600.0)
     message.metadata.__dict__["_message_id"] = "asked"
     monkeypatch.setattr(flower, "now", lambda: right() + datetime.timedelta(hours=hours))
     reply = Message(RecordDict(), reply_to=message)
@@ -198,18 +198,18 @@ def test_an_accuracy_that_is_no_number_does_not_keep_a_run_from_its_end(play):
 def test_arrays_that_no_server_can_keep_are_refused_by_name(dtype):
     arrays = ArrayRecord({"w": Array(INITIAL), "odd.one": Array(np.zeros(2, dtype))})
     with pytest.raises(ValueError, match=r"'odd\.one' holds .*: neither floating-point nor whole numbers"):
-        Layout(arrays, trainable)
+        ArrayLayout(arrays, trainable)
 
 
 @pytest.mark.parametrize("reply", ["arrays", "delta"])
 def test_a_client_that_changes_nothing_of_a_model_in_half_precision_has_a_delta_of_nothing(reply):
-    layout = Layout(ArrayRecord({"w": Array(np.array([1.0, -2.0, 0.3], np.float16))}), trainable)
+    layout = ArrayLayout(ArrayRecord({"w": Array(np.array([1.0, -2.0, 0.3], np.float16))}), trainable)
     x = fadas.core.model.Model(
         layout.initial.params + 1e-4, layout.initial.buffers
     )  # of the server's, more exact than that
     sent = layout.write(x)["w"].numpy()
     answer = RecordDict({"arrays": ArrayRecord({"w": Array(sent if reply == "arrays" else np.zeros_like(sent))})})
-    news, _ = messages.update(Job(0, 0, 0), answer, x, layout, reply)
+    news, _ = messages.parse_reply(Job(0, 0, 0), answer, x, layout, reply)
     assert news.delta.tolist() == [0.0] * 3
     assert news.base.tolist() == sent.astype(np.float32).tolist(), "what the client has trained is base + delta"
     assert news.base.tolist() != x.params.tolist()

@@ -9,7 +9,7 @@ from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks import TASKS
 from fadas.tasks.encoders import _base, lora_classifier, save_adapter
-from fadas.tasks.glue import LAYOUTS, f1, read
+from fadas.tasks.glue import LAYOUTS, f1, read_tsv
 from fadas.training.sgd import LocalSGD
 
 transformers = pytest.importorskip("transformers")
@@ -31,17 +31,17 @@ def checkpoint(tmp_path_factory):
 
 
 def test_files_are_read_as_they_are_meant(data):
-    sentences, labels = read(LAYOUTS["mrpc"], "train")
+    sentences, labels = read_tsv(LAYOUTS["mrpc"], "train")
     assert len(sentences) == len(labels) == 120
     assert labels[:4] == [0, 1, 0, 1]
     assert all(len(pair) == 2 for pair in sentences)
     assert any('"' in pair[0] for pair in sentences), "a quotation mark is text"
-    assert read(LAYOUTS["sst2"], "dev", limit=5)[1] == [0, 1, 0, 1, 0]
+    assert read_tsv(LAYOUTS["sst2"], "dev", limit=5)[1] == [0, 1, 0, 1, 0]
 
 
 def test_official_files(real_data, monkeypatch):
     monkeypatch.setenv("FADAS_DATA", str(real_data))
-    sizes = {(name, split): len(read(LAYOUTS[name], split)[1]) for name in LAYOUTS for split in ("train", "dev")}
+    sizes = {(name, split): len(read_tsv(LAYOUTS[name], split)[1]) for name in LAYOUTS for split in ("train", "dev")}
     assert sizes == {
         ("rte", "train"): 2490,
         ("rte", "dev"): 277,
@@ -50,7 +50,7 @@ def test_official_files(real_data, monkeypatch):
         ("sst2", "train"): 67349,
         ("sst2", "dev"): 872,
     }
-    assert sum(read(LAYOUTS["mrpc"], "dev")[1]) == 279
+    assert sum(read_tsv(LAYOUTS["mrpc"], "dev")[1]) == 279
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from fadas.experiments.experiment_file import load
+from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.resolve import resolve
 from fadas.registry import lookup
-from fadas.runs.same_run import code_of, precision, same
+from fadas.runs.same_run import code_of, precision, same_run
 from test_cli import SMALL, fadas
 
 DEMO = Path(__file__).parents[1] / "experiments" / "demo.toml"
 
 
 def tables(*overrides, executor=None):
-    return resolve(load(DEMO, overrides, executor=executor), "fadas", 1).tables
+    return resolve(read_experiment(DEMO, overrides, executor=executor), "fadas", 1).tables
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,19 @@ def tables(*overrides, executor=None):
 def test_the_precision_is_what_the_executor_is_told_or_chooses(executor, overrides, expected):
     made = tables(*overrides, executor=executor)
     assert precision(made) == expected
-    assert same(made, tables()) is (expected == "fp32")
-    assert same(made, tables("executor.precision=bf16", executor="inline")) is (expected == "bf16")
+    assert same_run(made, tables()) is (expected == "fp32")
+    assert same_run(made, tables("executor.precision=bf16", executor="inline")) is (expected == "bf16")
 
 
 def test_who_computes_and_who_is_told_does_not_matter():
     others = ["executor.workers=3", "executor.threads=2", "run.tensorboard=true", "run.checkpoint_every=7"]
-    assert same(tables(), tables(*others, executor="processes"))
-    assert not same(tables(), tables("local.epochs=1"))
+    assert same_run(tables(), tables(*others, executor="processes"))
+    assert not same_run(tables(), tables("local.epochs=1"))
 
 
 @pytest.mark.parametrize("damaged", [{}, {"executor": 3}, {"run": 3, "task": 3}, {"executor": {"device": 3}}])
 def test_damaged_settings_are_other_settings(damaged):
-    assert not same(damaged, tables())
+    assert not same_run(damaged, tables())
 
 
 def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
@@ -85,9 +85,9 @@ def test_what_counts_is_the_code_that_was_imported(tmp_path, monkeypatch):
     code.write_text("def size():\n    return lambda delays: 0.5\n")
     monkeypatch.syspath_prepend(tmp_path)
     step = "algorithms.custom={preset='fedbuff', step_size='imported_once:size'}"
-    resolved = [resolve(load(DEMO, [step]), "custom", 1).tables]
+    resolved = [resolve(read_experiment(DEMO, [step]), "custom", 1).tables]
     code.write_text("def size():\n    return lambda delays: 0.25\n")
-    resolved.append(resolve(load(DEMO, [step]), "custom", 1).tables)
+    resolved.append(resolve(read_experiment(DEMO, [step]), "custom", 1).tables)
     assert resolved[0]["code"] == resolved[1]["code"]
     assert list(resolved[0]["code"]) == ["imported_once"]
     assert "code" not in tables("task.partition=iid")

@@ -14,12 +14,12 @@ import pytest
 
 from conftest import waiting
 from fadas.errors import ConfigError
-from fadas.experiments.experiment_file import load
+from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.prepare import make_plan, make_simulation, make_task
 from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute
 from fadas.runs import lock
-from fadas.runs import writer as runs
+from fadas.runs.folder import is_finished
 from test_cli import DEMO, FADAS, fadas
 
 LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
@@ -115,7 +115,7 @@ def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path,
         execute(config, simulation, folder, replace)
     assert (content(folder) if again else there) == there
     assert folder.exists() == again
-    lock.take(folder)
+    lock.acquire(folder)
     lock.release(folder)
 
 
@@ -135,15 +135,15 @@ def test_a_lock_ends_with_its_process_though_forked_workers_live_on(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
     worker = int(holder.stdout.readline())
     try:
-        for attempt in (lock.take, lock.check_free):
+        for attempt in (lock.acquire, lock.check_free):
             with pytest.raises(ConfigError, match="in use by another process"):
                 attempt(folder)
         holder.kill()
         holder.wait()
         os.kill(worker, 0)  # it lives
         lock.check_free(folder)
-        lock.take(folder)
-        lock.take(folder)  # ours already
+        lock.acquire(folder)
+        lock.acquire(folder)  # ours already
         lock.release(folder)
     finally:
         os.kill(worker, signal.SIGKILL)
@@ -154,21 +154,21 @@ def test_a_lock_that_is_held_for_a_moment_only_keeps_nobody_out(tmp_path, monkey
     passer_by = (tmp_path / lock.NAME).open("ab")
     fcntl.flock(passer_by, fcntl.LOCK_EX)
     monkeypatch.setattr("time.sleep", lambda seconds: passer_by.close())
-    lock.take(tmp_path)
+    lock.acquire(tmp_path)
     lock.release(tmp_path)
 
 
 def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(lock, "fcntl", None)
-        lock.take(tmp_path)
+        lock.acquire(tmp_path)
         lock.release(tmp_path)
 
     def unknown(*arguments):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", unknown)
-    lock.take(tmp_path)
+    lock.acquire(tmp_path)
     lock.release(tmp_path)
 
 
@@ -176,7 +176,7 @@ def prepared(lr, every=0):
     """The settings of a short run, and its simulation, ready to be executed."""
     small = ["run.updates=20", f"run.checkpoint_every={every}", "executor.name='inline'"]
     small.append(f"algorithms.fadas.local.lr={lr}")
-    config = resolve(load(Path(DEMO), small), "fadas", 1)
+    config = resolve(read_experiment(Path(DEMO), small), "fadas", 1)
     task = make_task(config)
     return config, make_simulation(config, task, make_plan(config, task))
 
@@ -186,7 +186,7 @@ def test_resume_never_replaces_a_run_that_another_process_has_finished_meanwhile
     """Between the first look at a folder and its turn lie hours, where there are many runs."""
     folder = tmp_path / "fadas-1"
     config, simulation = prepared(0.1)
-    assert runs.check(folder, config.tables, resume=True) is False
+    assert is_finished(folder, config.tables, resume=True) is False
     execute(*prepared(lr), folder, lambda record: None)  # as another process would
     before = content(folder)
     with pytest.raises(ConfigError, match=message):

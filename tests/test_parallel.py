@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from fadas.experiments.parallel_runs import each
+from fadas.experiments.parallel_runs import run_in_processes
 
 
 class Stubborn(Exception):
@@ -35,12 +35,12 @@ def work(item):
     ("item", "text"), [("stubborn", "Stubborn: this and that"), ("heavy", "Heavy: too much")], ids=str
 )
 def test_an_exception_that_cannot_travel_is_told_all_the_same(item, text):
-    ((_, error),) = each(work, [item], 2)
+    ((_, error),) = run_in_processes(work, [item], 2)
     assert str(error) == text
 
 
 def test_the_cores_are_shared_among_those_that_there_is_work_for(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    assert [threads for _, threads in each(work, [1], 4)] == [8]
-    assert [threads for _, threads in each(work, [1, 2, 3], 2)] == [4, 4, 4]
-    assert list(each(work, [], 2)) == []
+    assert [threads for _, threads in run_in_processes(work, [1], 4)] == [8]
+    assert [threads for _, threads in run_in_processes(work, [1, 2, 3], 2)] == [4, 4, 4]
+    assert list(run_in_processes(work, [], 2)) == []

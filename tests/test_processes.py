@@ -16,7 +16,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.algorithms.robust import Clipped
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
-from fadas.experiments.experiment_file import load
+from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.prepare import make_plan, make_simulation
 from fadas.experiments.prepare import make_task as make_digits
 from fadas.experiments.resolve import resolve
@@ -192,7 +192,7 @@ def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatc
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_there_are_as_many_workers_as_threads_are_asked_for(threads):
-    tables = load(
+    tables = read_experiment(
         Path(__file__).parents[1] / "experiments/demo.toml", [f"executor.threads={threads}"], executor="processes"
     )
     config = resolve(tables, "fadas", 0)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fadas.paper.artefacts import Cell, artefacts
-from fadas.paper.claims import nearest, reading
-from fadas.paper.page import write
+from fadas.paper.claims import judge_figure, nearest_reading
+from fadas.paper.page import write_page
 
 TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
 ASYNC = artefacts()["fedasync"]
@@ -53,7 +53,7 @@ def test_a_figure_names_rows_that_it_has():
 def test_every_verdict(tmp_path, ends, verdict):
     for tau_c, accuracy in ends.items():
         put(tmp_path, TAU_C, f"tau_c = {tau_c}", [accuracy] * 6)
-    found = reading(TAU_C, tmp_path)
+    found = judge_figure(TAU_C, tmp_path)
     assert found.verdict == verdict
     assert ("have not been run" in found.text) == (len(ends) < 4)
 
@@ -61,7 +61,7 @@ def test_every_verdict(tmp_path, ends, verdict):
 def test_lines_are_level_within_the_larger_spread_of_their_last_five(tmp_path):
     put(tmp_path, TAU_C, "tau_c = 8", [0.1] * 9 + [0.5, 0.6, 0.7, 0.6, 0.6])
     put(tmp_path, TAU_C, "tau_c = 1", [0.9] * 9 + [0.55] * 5)
-    verdict, text = reading(TAU_C, tmp_path)
+    verdict, text = judge_figure(TAU_C, tmp_path)
     assert verdict == "is open"
     assert text.startswith("tau_c = 8 is level with tau_c = 1 (60.0 ± 6.3 against 55.0 ± 0.0)")
 
@@ -70,16 +70,18 @@ def test_lines_are_compared_where_both_have_been(tmp_path):
     """M = 3 has more rounds than M = 5: what it gains in those does not count."""
     put(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 10)
     put(tmp_path, ROUNDS, "FADAS, M = 3", [0.5] * 10 + [0.9] * 10, buffer=3)
-    assert "FADAS, M = 5 is ahead of FADAS, M = 3 (60.0 ± 0.0 against 50.0 ± 0.0)" in reading(ROUNDS, tmp_path).text
+    assert (
+        "FADAS, M = 5 is ahead of FADAS, M = 3 (60.0 ± 0.0 against 50.0 ± 0.0)" in judge_figure(ROUNDS, tmp_path).text
+    )
     trips = artefacts()["ablation-buffer-trips"]  # 50 trips of both: 16 rounds of M = 3
-    assert "FADAS, M = 5 is behind FADAS, M = 3 (60.0 ± 0.0 against 90.0 ± 0.0)" in reading(trips, tmp_path).text
+    assert "FADAS, M = 5 is behind FADAS, M = 3 (60.0 ± 0.0 against 90.0 ± 0.0)" in judge_figure(trips, tmp_path).text
 
 
 def test_a_line_that_diverged_is_behind(tmp_path):
     put(tmp_path, TAU_C, "tau_c = 8", [0.5], diverged="not finite")
     put(tmp_path, TAU_C, "tau_c = 1", [0.1] * 6)
     put(tmp_path, TAU_C, "tau_c = 4", [], diverged="not finite")
-    verdict, text = reading(TAU_C, tmp_path)
+    verdict, text = judge_figure(TAU_C, tmp_path)
     assert verdict == "does not hold so far"
     assert "tau_c = 8 is behind tau_c = 1 (diverged against 10.0 ± 0.0)" in text
     assert "tau_c = 8 is level with tau_c = 4 (diverged against diverged)" in text
@@ -99,13 +101,13 @@ def test_a_line_that_diverged_is_behind(tmp_path):
 def test_times_to_the_target(tmp_path, three, five, text):
     put(tmp_path, TIME, "FADAS, M = 3", three)
     put(tmp_path, TIME, "FADAS, M = 5", five)
-    assert reading(TIME, tmp_path).text.startswith(text)
+    assert judge_figure(TIME, tmp_path).text.startswith(text)
 
 
 def test_a_line_that_diverged_later_was_not_the_fastest(tmp_path):
     put(tmp_path, TIME, "FADAS, M = 3", [0.1, 0.7], diverged="not finite")
     put(tmp_path, TIME, "FADAS, M = 5", [0.1] * 9 + [0.7])
-    assert reading(TIME, tmp_path).text.startswith("FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)")
+    assert judge_figure(TIME, tmp_path).text.startswith("FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)")
 
 
 def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_path):
@@ -114,27 +116,27 @@ def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_pa
     row = next(row for row in ROUNDS.rows if row.name == "FADAS, M = 5")
     path = Cell("cifar10-large-dir0.1", row.method, 1, row.set).path(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "curve": [[7, 35, 7.0, 0.6]]}))
-    verdict, text = reading(ROUNDS, tmp_path)
+    verdict, text = judge_figure(ROUNDS, tmp_path)
     assert verdict == "is open"
     assert "were never measured within the same rounds" in text
 
 
 def test_the_nearest_of_several_readings_of_one_row(tmp_path):
-    assert nearest(ASYNC, 0, tmp_path) == ""
+    assert nearest_reading(ASYNC, 0, tmp_path) == ""
     put(tmp_path, ASYNC, "whole delta, M = 1", [0.2] * 6)
     put(tmp_path, ASYNC, "hinge, alpha = 0.9", [0.55] * 6)
     put(tmp_path, ASYNC, "hinge, alpha = 0.2", [0.1], diverged="not finite")
-    assert nearest(ASYNC, 0, tmp_path) == (
+    assert nearest_reading(ASYNC, 0, tmp_path) == (
         "nearest to the published 50.92 is hinge, alpha = 0.9 (55.0), within its spread (3 of 13 have been run)"
     )
-    assert "hinge, alpha = 0.9 (55.0), outside its spread" in nearest(ASYNC, 1, tmp_path)
-    assert nearest(artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"
+    assert "hinge, alpha = 0.9 (55.0), outside its spread" in nearest_reading(ASYNC, 1, tmp_path)
+    assert nearest_reading(artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"
 
 
 def test_the_page_says_it(tmp_path):
     put(tmp_path, TAU_C, "tau_c = 8", [0.7] * 6)
     put(tmp_path, TAU_C, "tau_c = 1", [0.5] * 6)
-    write(tmp_path / "page.md", tmp_path)
+    write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "**As printed, this holds so far**: tau_c = 8 is ahead of tau_c = 1 (70.0 ± 0.0 against 50.0 ± 0.0)" in text
     assert "| 2 of 4 lines run; holds so far |" in text

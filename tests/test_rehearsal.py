@@ -10,7 +10,7 @@ from fadas.algorithms.optimizers import SGD
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
-from fadas.core.trial_step import rehearse_step
+from fadas.core.trial_step import trial_step
 
 
 def updates(start):
@@ -54,7 +54,7 @@ class Decay:
 def test_parts_that_do_not_fit_or_are_not_pure(algorithm, message):
     start = Model(torch.zeros(4), torch.zeros(0))
     with pytest.raises(ValueError, match=message):
-        rehearse_step(algorithm, start, updates(start), 10)
+        trial_step(algorithm, start, updates(start), 10)
 
 
 class OfTheOthers:
@@ -67,5 +67,5 @@ class OfTheOthers:
 def test_parts_that_do():
     start = Model(torch.zeros(4), torch.zeros(0))
     for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda delays: np.float32(1)), Algorithm(OfTheOthers())):
-        assert rehearse_step(algorithm, start, updates(start), 10).version == 1
+        assert trial_step(algorithm, start, updates(start), 10).version == 1
     assert not start.params.any()

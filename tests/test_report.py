@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fadas.report.comparison import cells, compare, header
+from fadas.report.comparison import compare, table_cells, table_header
 from fadas.report.figures import figures, on_common_axis
 from fadas.report.html import page
 from fadas.runs.run_reader import Run
@@ -34,10 +34,10 @@ def test_comparison():
     assert (fast.at_time, fast.at_updates, fast.time_to_target) == (0.8, 0.7, 20)
     assert (slow.at_time, slow.at_updates, slow.time_to_target) == (None, 0.65, 200)
     assert (fast.tau_max, slow.tau_max) == (3, 0)
-    text = cells(table)
+    text = table_cells(table)
     assert text[0][:4] == ["fast", "80.0%", "70.0%", "20.0"]
     assert text[1][:4] == ["slow", "-", "65.0%", "200.0"]
-    assert "60%" in " ".join(header(table))
+    assert "60%" in " ".join(table_header(table))
 
 
 def test_seeds_are_averaged():
@@ -48,13 +48,13 @@ def test_seeds_are_averaged():
     assert row.at_updates == pytest.approx(0.6)
     assert row.at_updates_std == pytest.approx(0.1)
     assert row.time_to_target == pytest.approx(25)
-    assert cells(table)[0][2] == "60.0% ± 10.0"
+    assert table_cells(table)[0][2] == "60.0% ± 10.0"
     assert "± is the standard deviation over the seeds, that of the population" in page([FAST, other])
     assert "±" not in page([FAST])
     never = run("slow", [(1, 1, 0.1), (300, 15, 0.2)], seed=1)
     assert compare([SLOW, never]).rows[0].time_to_target is None
-    assert cells(compare([SLOW, never]))[0][3] == "1 of 2"
-    assert cells(compare([never]))[0][3] == "never"
+    assert table_cells(compare([SLOW, never]))[0][3] == "1 of 2"
+    assert table_cells(compare([never]))[0][3] == "never"
 
 
 def test_runs_that_diverged_are_named_and_never_numbers():
@@ -62,7 +62,7 @@ def test_runs_that_diverged_are_named_and_never_numbers():
     wild, half = run("wild", lost, diverged="not finite"), run("fast", lost, seed=1, diverged="not <finite>")
     table = compare([FAST, half, SLOW, wild])
     assert (table.time, table.updates, table.target) == (30, 10, 0.6), "they do not cut the others short"
-    text = cells(table)
+    text = table_cells(table)
     assert text[0] == ["fast, seeds: 2", "diverged, 1 of 2", "diverged, 1 of 2", "-", "-", "-", "-"]
     assert text[1][2] == "65.0%"
     assert text[2][:4] == ["wild, seeds: 1", "diverged", "diverged", "-"]
@@ -72,7 +72,7 @@ def test_runs_that_diverged_are_named_and_never_numbers():
     assert list(drawn(FAST, wild)) == list(drawn(FAST))
     nothing = run("wild", [], diverged="at once")
     assert "wild-0 diverged after step 0: at once" in page([nothing])
-    assert cells(compare([nothing]))[0][1] == "diverged"
+    assert table_cells(compare([nothing]))[0][1] == "diverged"
     assert not list(figures([nothing]))
 
 

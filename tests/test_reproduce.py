@@ -14,10 +14,10 @@ import pytest
 from conftest import reproduce
 from fadas.errors import ConfigError, Interrupted
 from fadas.experiments.run import execute
-from fadas.paper.agreement import accuracy, time_to_target
-from fadas.paper.artefacts import Cell, artefacts, load, read
-from fadas.paper.page import _made, blocks, write
-from fadas.paper.run_cells import Places, chosen, done, make_config, run
+from fadas.paper.agreement import measured_accuracy, time_to_target
+from fadas.paper.artefacts import Cell, artefacts, find_result, read_result
+from fadas.paper.page import _made, blocks, write_page
+from fadas.paper.run_cells import Places, has_result, make_config, run_cells, select_cells
 from fadas.runs import lock
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def test_cells_are_run_once_and_kept(small):
     assert [f"{path.parent.name[-3:]}/{path.stem}" for path in files] == [
         f"{alpha}/{method}-1" for alpha in ("0.1", "0.3") for method in ("fadas", "fedasync")
     ]
-    result = read(files[0])
+    result = read_result(files[0])
     assert (result.method, result.seed, result.config["task"]["alpha"]) == ("fadas", 1, 0.1)
     assert [point[0] for point in result.curve] == list(range(1, 21))
     assert result.accuracy == pytest.approx(sum(point[3] for point in result.curve[-5:]) / 5, abs=1e-4)
@@ -62,7 +62,7 @@ def test_list_names_every_artefact_in_a_narrow_terminal(small, monkeypatch):
 
 def test_an_interrupted_cell_goes_on(small, monkeypatch):
     places = Places(small / "experiments", small / "results", small / "runs")
-    cells = chosen([TABLE], ["fedbuff"], None, None)[:1]
+    cells = select_cells([TABLE], ["fedbuff"], None, None)[:1]
 
     def interrupt(record):
         if record.step == 7:
@@ -72,13 +72,13 @@ def test_an_interrupted_cell_goes_on(small, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
     try:
         with pytest.raises(Interrupted):
-            list(run(cells, places, [], None, lambda *_: interrupt, print))
+            list(run_cells(cells, places, [], None, lambda *_: interrupt, print))
     finally:
         signal.signal(signal.SIGINT, before)
     assert not list(small.glob("results/*/*"))
     steps = []
     monkeypatch.setenv("FADAS_COMMIT", "that of today")
-    ((_, result),) = run(cells, places, [], None, lambda *_: lambda record: steps.append(record.step), print)
+    ((_, result),) = run_cells(cells, places, [], None, lambda *_: lambda record: steps.append(record.step), print)
     assert steps == list(range(8, 21))
     assert [point[0] for point in result.curve] == list(range(1, 21))
     assert result.commit == "that of yesterday, that of today"
@@ -104,17 +104,17 @@ def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small):
     shown = reproduce(small, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2)
     assert "4 cells run, 0 left; trials, which no report shows" in shown.output
     cell = Cell("cifar10-large-dir0.3", "fadas", 2, ("rounds=3",))
-    result = load(cell, small / "results")
+    result = find_result(cell, small / "results")
     assert result
     assert (len(result.curve), result.seed) == (3, 2)
-    assert load(Cell("cifar10-large-dir0.3", "fadas", 2), small / "results") is None
+    assert find_result(Cell("cifar10-large-dir0.3", "fadas", 2), small / "results") is None
 
 
 def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small):
     assert reproduce(small, "ablation-tau-c").exit_code == 0
     names = sorted(path.stem for path in small.glob("results/cifar10-large-dir0.1/*.json"))
     assert names == ["fadas-da,tau_c=1-1", "fadas-da,tau_c=10-1", "fadas-da,tau_c=4-1", "fadas-da-1"]
-    taus = {read(path).config["algorithms"]["fadas-da"]["tau_c"] for path in small.glob("results/*/*.json")}
+    taus = {read_result(path).config["algorithms"]["fadas-da"]["tau_c"] for path in small.glob("results/*/*.json")}
     assert taus == {1, 4, 8, 10}
 
 
@@ -159,13 +159,13 @@ def result(mean, spread, tmp_path, time=None, end=900.0, method="fadas", changes
 )
 def test_agreement_is_within_the_larger_spread(tmp_path, mean, spread, text, verdict):
     result(mean, spread, tmp_path)
-    measured = accuracy(TABLE, FADAS, 0, tmp_path)
+    measured = measured_accuracy(TABLE, FADAS, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
 def test_the_edge_of_the_spread_agrees(tmp_path):
     result(0.501, 0.0, tmp_path)
-    assert accuracy(TABLE, replace(FADAS, published=[[50.0, 0.1]]), 0, tmp_path).verdict == "agrees"
+    assert measured_accuracy(TABLE, replace(FADAS, published=[[50.0, 0.1]]), 0, tmp_path).verdict == "agrees"
 
 
 @pytest.mark.parametrize(  # the paper: 228.0
@@ -232,10 +232,10 @@ def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
 
 def test_what_has_not_been_run_is_never_filled_in(tmp_path):
     with pytest.raises(ConfigError, match="there is no folder"):  # a slip of the pen would empty the page
-        write(tmp_path / "page.md", tmp_path / "none")
+        write_page(tmp_path / "page.md", tmp_path / "none")
     assert not (tmp_path / "page.md").exists()
     (tmp_path / "none").mkdir()
-    write(tmp_path / "page.md", tmp_path / "none")
+    write_page(tmp_path / "page.md", tmp_path / "none")
     text = (tmp_path / "page.md").read_text()
     assert text.count(" not run · |") == sum(len(one.rows) * len(one.columns) for one in artefacts().values()) > 100
     assert "Nothing has been run yet" in text
@@ -245,7 +245,7 @@ def test_what_has_not_been_run_is_never_filled_in(tmp_path):
 def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
     for name in ("ca2fl", "fadas"):
         result(0.7, 0.01, tmp_path, method=name)
-    write(tmp_path / "page.md", tmp_path)
+    write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "large-worst-case-delays) | ▼ 2, · 8, 2 not in the paper | · 8 |" in text
     assert "(#the-concurrency-m_c) | 1 of 6 lines run | 0 of 6 lines run |" in text
@@ -255,7 +255,7 @@ def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
 def test_a_seed_alone_is_no_verdict_on_three(tmp_path):
     result(0.7, 0.01, tmp_path)
     three = artefacts()["large-cifar10-seeds"]
-    measured = accuracy(three, next(row for row in three.rows if row.method == "fadas"), 0, tmp_path)
+    measured = measured_accuracy(three, next(row for row in three.rows if row.method == "fadas"), 0, tmp_path)
     assert (measured.text, measured.verdict) == ("70.0 (1 of 3 seeds)", "not run")
 
 
@@ -285,7 +285,7 @@ def test_a_damaged_result_is_named(tmp_path, changes):
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(ConfigError, match=r"fadas-1.json is not a result"):
-        write(tmp_path / "page.md", tmp_path)
+        write_page(tmp_path / "page.md", tmp_path)
 
 
 def test_a_damaged_result_may_be_deleted(small):
@@ -334,16 +334,16 @@ def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small):
         shown = reproduce(small, "large-cifar10", "--only", "fadas")
         assert f"large-cifar10: {ran} cells run, 0 left" in shown.output
         assert str(shown.exception).startswith("1 of 2 runs diverged: cifar10-large-dir0.1 fadas-1; the report says so")
-    kept = read(small / "results/cifar10-large-dir0.1/fadas-1.json")
+    kept = read_result(small / "results/cifar10-large-dir0.1/fadas-1.json")
     assert (kept.accuracy, kept.time_to_target) == (None, None)
     assert kept.diverged.startswith("none of the last")
     assert kept.curve
-    (wild, sound) = (accuracy(TABLE, FADAS, column, small / "results") for column in (0, 1))
+    (wild, sound) = (measured_accuracy(TABLE, FADAS, column, small / "results") for column in (0, 1))
     assert (wild.text, wild.verdict) == ("diverged", "worse")
     assert sound.text[0].isdigit()
     three = artefacts()["large-cifar10-seeds"]
     row = next(row for row in three.rows if row.method == "fadas")
-    assert accuracy(three, row, 0, small / "results").text == "diverged (1 of 3 seeds)"
+    assert measured_accuracy(three, row, 0, small / "results").text == "diverged (1 of 3 seeds)"
     shown = [row for block in blocks(small / "results") for row in block.rows if row[0] == "FADAS"]
     assert any("diverged ▼" in row for row in shown)
     steady = next(row for row in shown if " to " in row[3])
@@ -374,9 +374,11 @@ def test_a_cell_in_one_precision_is_not_continued_in_another(small):
 
 def test_rounds_are_those_of_the_cell(small):
     assert reproduce(small, "ablation-buffer-rounds", "--rounds", 4, "--only", "fadas").exit_code == 0
-    assert [len(read(path).curve) for path in small.glob("results/*/*.json")] == [4, 4, 4]
+    assert [len(read_result(path).curve) for path in small.glob("results/*/*.json")] == [4, 4, 4]
     assert reproduce(small, "large-cifar10", "--rounds", 4, "--only", "fedasync").exit_code == 0
-    assert read(small / "results/cifar10-large-dir0.1/fedasync,rounds=4-1.json").curve[-1][1] == 20  # 4 x M updates
+    assert (
+        read_result(small / "results/cifar10-large-dir0.1/fedasync,rounds=4-1.json").curve[-1][1] == 20
+    )  # 4 x M updates
 
 
 def test_a_cell_that_another_process_is_at_is_left_to_it(small):
@@ -419,14 +421,14 @@ def test_a_cell_that_another_process_has_just_finished_is_read(small, monkeypatc
     for path in kept:
         path.unlink()
 
-    def take(folder, take=lock.take):
+    def take(folder, take=lock.acquire):
         """Whoever had the lock before has come to its end."""
         for path in summaries:
             if path.parent == folder and path.exists():
                 path.rename(path.with_name("summary.json"))
         take(folder)
 
-    monkeypatch.setattr(lock, "take", take)
+    monkeypatch.setattr(lock, "acquire", take)
     shown = reproduce(small, "large-cifar10", "--only", "fedbuff")
     assert shown.exit_code == 0, shown.output
     assert {path: path.read_text() for path in small.glob("results/*/*.json")} == kept, "not trained again"
@@ -450,15 +452,15 @@ def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_pat
         one = {"experiment": experiment, "seed": seed, "changes": changes, "device": "a laptop"}
         path.write_text(json.dumps({**json.loads(source.read_text()), **one}))
 
-    write(tmp_path / "page.md", tmp_path)
+    write_page(tmp_path / "page.md", tmp_path)
     before = (tmp_path / "page.md").read_text()
     add("cifar10-large-dir0.1", 1, "rounds=3")
     add("an-experiment-of-ones-own", 1)
-    write(tmp_path / "page.md", tmp_path)
+    write_page(tmp_path / "page.md", tmp_path)
     assert (tmp_path / "page.md").read_text() == before, "nor are they counted"
     add("cifar10-large-dir0.1", 1, "algorithms.fadas.eta=0.003")
     add("cifar10-large-dir0.1", 9)
-    write(tmp_path / "page.md", tmp_path)
+    write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "a laptop" in text
     assert text.count("| fadas, algorithms.fadas.eta=0.003 | Dir(0.1), seed 1 | 70.0 ± 1.0 |") == 1
@@ -470,7 +472,7 @@ def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
     curve = [[step, 5 * step, float(step), step / 100] for step in range(1, 101)]
     path.write_text(json.dumps({**json.loads(path.read_text()), "curve": curve}))
-    write(tmp_path / "page.md", tmp_path)
+    write_page(tmp_path / "page.md", tmp_path)
     assert "\n| FADAS | 90.5 (81.0 to 100.0) |  | 50.0 (50.0 to 50.0) |  |\n" in (tmp_path / "page.md").read_text()
 
 
@@ -478,9 +480,9 @@ def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files()
     cells = {cell for artefact in artefacts().values() for cell in artefact.all_cells()}
     assert len({cell.path(ROOT) for cell in cells}) == len(cells)
     places = Places(ROOT / "experiments", ROOT / "results", ROOT / "nowhere")
-    kept = [read(path).cell for path in ROOT.glob("results/*/*.json")]
+    kept = [read_result(path).cell for path in ROOT.glob("results/*/*.json")]
     assert kept
-    assert all(done(cell, places) for cell in kept), "made in bf16, which the files do not ask for"
+    assert all(has_result(cell, places) for cell in kept), "made in bf16, which the files do not ask for"
 
 
 @pytest.mark.parametrize(
@@ -513,7 +515,7 @@ def test_every_experiment_of_the_artefacts_exists_and_names_their_methods():
 
 def test_the_committed_page_is_the_one_that_the_results_give(tmp_path):
     """If this fails: `fadas reproduce report`, and commit what it writes."""
-    write(tmp_path / "reproduction.md", ROOT / "results")
+    write_page(tmp_path / "reproduction.md", ROOT / "results")
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")}
     assert made >= {Path("reproduction.md"), Path("reproduction.html")}
     pinned = f"matplotlib=={matplotlib.__version__}" in (ROOT / "constraints.txt").read_text().splitlines()

@@ -4,8 +4,8 @@ import math
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.runs.folder import check, checkpoint
-from fadas.runs.run_reader import find, read, unfinished
+from fadas.runs.folder import checkpoint_name, is_finished
+from fadas.runs.run_reader import find_runs, read_run, unfinished_runs
 from fadas.runs.serialization import to_json
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
@@ -42,32 +42,32 @@ def write(folder, lines, finish=True):
 def test_round_trip(tmp_path):
     lines = [line(1), line(2, 0.5)]
     write(tmp_path / "a-0", lines)
-    run = read(tmp_path / "a-0")
+    run = read_run(tmp_path / "a-0")
     assert run.records == lines
     assert run.config == TABLES
     assert run.evaluations == lines[1:]
-    assert [r.folder.name for r in find(tmp_path)] == ["a-0"]
-    assert find(tmp_path / "a-0")[0].records == lines
+    assert [r.folder.name for r in find_runs(tmp_path)] == ["a-0"]
+    assert find_runs(tmp_path / "a-0")[0].records == lines
 
 
 def test_check(tmp_path):
     folder = tmp_path / "a-0"
-    assert check(folder, TABLES) is False
+    assert is_finished(folder, TABLES) is False
     write(folder, [line(1)], finish=False)
-    assert check(folder, TABLES) is False, "an unfinished run is started again"
-    assert unfinished(tmp_path) == ["a-0"]
+    assert is_finished(folder, TABLES) is False, "an unfinished run is started again"
+    assert unfinished_runs(tmp_path) == ["a-0"]
     write(folder, [line(1)])
-    assert check(folder, TABLES) is True
-    assert check(folder, TABLES, overwrite=True) is False
+    assert is_finished(folder, TABLES) is True
+    assert is_finished(folder, TABLES, overwrite=True) is False
     with pytest.raises(ConfigError, match="written meanwhile"):
         Writer(folder, TABLES)
     same = {**TABLES, "executor": {"name": "batched"}, "run": {"seeds": [0], "tensorboard": True}}
-    assert check(folder, same) is True
+    assert is_finished(folder, same) is True
     with pytest.raises(ConfigError, match="other settings"):
-        check(folder, {**TABLES, "local": {"lr": 0.1}})
+        is_finished(folder, {**TABLES, "local": {"lr": 0.1}})
     (folder / "thesis.txt").write_text("mine")
     (folder / "model.safetensors").write_text("old")
-    assert check(folder, TABLES) is True
+    assert is_finished(folder, TABLES) is True
     Writer(folder, TABLES, overwrite=True).close()
     assert (folder / "thesis.txt").exists()
     assert not (folder / "model.safetensors").exists()
@@ -79,7 +79,7 @@ def test_check(tmp_path):
     (foreign / "cat.jpg").write_text("")
     for overwrite in (False, True):
         with pytest.raises(ConfigError, match="not a run"):
-            check(foreign, TABLES, overwrite)
+            is_finished(foreign, TABLES, overwrite)
         with pytest.raises(ConfigError, match="not a run"):
             Writer(foreign, TABLES, overwrite)
     assert [path.name for path in foreign.iterdir()] == ["cat.jpg"], "not even a lock"
@@ -90,7 +90,7 @@ def test_check(tmp_path):
             Writer(tmp_path / name, TABLES, overwrite=True)
         assert [path.read_text() for path in (tmp_path / name).iterdir()] == ["kept"]
     (tmp_path / "empty").mkdir()
-    assert check(tmp_path / "empty", TABLES) is False, "its run was killed before it could write anything"
+    assert is_finished(tmp_path / "empty", TABLES) is False, "its run was killed before it could write anything"
     Writer(tmp_path / "empty", TABLES).close()
 
 
@@ -104,12 +104,12 @@ def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
     passing = ["checkpoint-000000050.ckpt", "checkpoint-000000051.tmp", "summary.json.tmp"]
     for name in passing:
         (folder / name).write_text("")
-    assert checkpoint.found(folder) == [folder / passing[0]]
+    assert checkpoint_name.found(folder) == [folder / passing[0]]
     Writer(folder, TABLES, overwrite=True).close()
     there = {path.name for path in folder.iterdir()}
     assert there >= {*mine, "checkpoint-kept"}
     assert not there & {*passing}
-    assert check(folder, TABLES) is False, "copies of checkpoints are no interrupted run"
+    assert is_finished(folder, TABLES) is False, "copies of checkpoints are no interrupted run"
     (folder / passing[0]).write_text("")
     writer = Writer(folder, TABLES, resume=True)
     writer.append(line(1))
@@ -176,10 +176,10 @@ SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summari
 )
 def test_damaged_folders(tmp_path, file, text):
     write(tmp_path / "a-0", [GOOD])
-    find(tmp_path)
+    find_runs(tmp_path)
     (tmp_path / "a-0" / file).write_text(text)
     with pytest.raises(ConfigError, match=f"a-0 is damaged: {file}: "):
-        find(tmp_path)
+        find_runs(tmp_path)
 
 
 def test_foreign_files_are_passed_over(tmp_path):
@@ -187,17 +187,17 @@ def test_foreign_files_are_passed_over(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "summary.json").write_text("[]")
     (tmp_path / "summary.json").write_text("[]")
-    assert len(find(tmp_path)) == 1
+    assert len(find_runs(tmp_path)) == 1
 
 
 def test_nothing_there(tmp_path):
     with pytest.raises(ConfigError, match=f"no finished runs in {tmp_path}$"):
-        find(tmp_path)
+        find_runs(tmp_path)
     write(tmp_path / "fadas" / "eta=1-0", [GOOD])
     with pytest.raises(ConfigError, match=f", but in {tmp_path / 'fadas'}$"):
-        find(tmp_path)
+        find_runs(tmp_path)
     with pytest.raises(ConfigError, match="not a finished run"):
-        read(tmp_path)
+        read_run(tmp_path)
 
 
 def test_json_is_strict():

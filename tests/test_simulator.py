@@ -24,8 +24,8 @@ from fadas.simulation.delays import DELAYS, Delays, Large, Uniform
 from fadas.simulation.planner import ARRIVED, plan
 from fadas.simulation.simulator import simulate
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
-from fadas.training.sgd import LocalSGD, lessons
+from fadas.training.one_job import train_job
+from fadas.training.sgd import LocalSGD, epoch_rows
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 
@@ -52,7 +52,7 @@ def test_a_live_server_driven_by_the_same_arrivals_gives_the_same_bits(name):
     for id in p.ended.tolist():
         job = waiting.pop(id)
         if p.outcome[id] == ARRIVED:
-            update = train(flat, task, LOCAL, p.seed, job, server.base[id])
+            update = train_job(flat, task, LOCAL, p.seed, job, server.base[id])
             jobs = server.receive(update).jobs
         else:
             jobs = server.drop(job)
@@ -81,7 +81,7 @@ def test_fadas_da_against_a_naive_implementation_of_algorithm_1():
             vector_to_parameters(versions[job.version].clone(), client.parameters())
             optimizer = torch.optim.SGD(client.parameters(), LOCAL.lr, weight_decay=LOCAL.weight_decay)
             inputs, targets = task.clients[job.client]
-            (epoch,) = lessons(task, LOCAL, p.seed, job, "cpu")[1]
+            (epoch,) = epoch_rows(task, LOCAL, p.seed, job, "cpu")[1]
             for index in epoch.split(LOCAL.batch_size):
                 optimizer.zero_grad()
                 F.cross_entropy(client(inputs[index]), targets[index]).backward()
@@ -116,7 +116,7 @@ def test_the_schedule_of_the_released_code():
         jobs = [p.job(id) for id in range(sent, sent + wanted)]
         for job in jobs:
             start = last if t and job != jobs[-1] else x
-            update = train(flat, task, LOCAL, p.seed, job, start)
+            update = train_job(flat, task, LOCAL, p.seed, job, start)
             trained[job.id] = (start.params + update.delta - x.params, update.buffers)
             assert job.version == t
         sent, wanted = sent + wanted, M
@@ -166,7 +166,7 @@ def test_fedavg_is_the_mean_of_the_clients_models(task):
     flat = FlatModule(task.module(p.seed))
     start = flat.read()
     jobs = [p.job(int(id)) for id in p.arrivals[0]]
-    trained = [start.params + train(flat, task, LOCAL, p.seed, job, start).delta for job in jobs]
+    trained = [start.params + train_job(flat, task, LOCAL, p.seed, job, start).delta for job in jobs]
     torch.testing.assert_close(model.params, torch.stack(trained).mean(0))
 
 
@@ -258,7 +258,7 @@ def test_records(task):
     assert (job.start, job.end) == (p.start[job.id], p.end[job.id])
     # the train loss of a step is the mean over its own jobs; jobs of the first step start from the initial model
     flat = FlatModule(task.module(p.seed))
-    first = [train(flat, task, LOCAL, p.seed, p.job(j.id), start) for j in records[0].jobs]
+    first = [train_job(flat, task, LOCAL, p.seed, p.job(j.id), start) for j in records[0].jobs]
     assert records[0].train_loss == pytest.approx(sum(u.metrics["loss"] for u in first) / 3)
     assert records[1].train_loss != records[0].train_loss
 

@@ -13,9 +13,9 @@ import fadas.experiments.run
 import fadas.experiments.sweep
 import fadas.simulation.snapshot
 from fadas.errors import ConfigError, Interrupted
-from fadas.experiments.halving import HALVING, count, rank, search
-from fadas.experiments.sweep import Point, grid, points, run_all, run_point, with_point
-from fadas.runs.run_reader import read
+from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
+from fadas.experiments.sweep import Point, grid_points, run_point, run_points, sweep_points, with_point
+from fadas.runs.run_reader import read_run
 from fadas.tasks.task import Task
 
 
@@ -34,7 +34,7 @@ def test_rank_by_the_mean_over_seeds():
         result("a", 0.3, 2, None),
         result("b", 0.1, 1, None),
     ]
-    ranked = rank(results)
+    ranked = rank_points(results)
     assert [(r.label, r.point["local.lr"], r.best) for r in ranked] == [
         ("a", 0.2, True),
         ("a", 0.1, False),
@@ -46,17 +46,17 @@ def test_rank_by_the_mean_over_seeds():
 
 
 def test_points_without_an_accuracy_are_not_ranked():
-    (point,) = rank([(Point("a", 1, {"local.lr": 0.1}, Path(), {}), {"metrics": {"loss": 1.0}})])
+    (point,) = rank_points([(Point("a", 1, {"local.lr": 0.1}, Path(), {}), {"metrics": {"loss": 1.0}})])
     assert (point.score, point.diverged, point.best) == (None, 0, False)
 
 
 def test_grid():
     tables = {"algorithms": {"a": {}}, "sweep": {"a": {"eta": [1, 2], "local": {"lr": [3, 4, 5]}}}}
-    assert len(grid(tables, "a")) == 6
-    assert grid(tables, "a")[4] == {"eta": 2, "local.lr": 4}
+    assert len(grid_points(tables, "a")) == 6
+    assert grid_points(tables, "a")[4] == {"eta": 2, "local.lr": 4}
     assert with_point(tables, "a", {"eta": 2, "local.lr": 4})["algorithms"]["a"] == {"eta": 2, "local": {"lr": 4}}
     assert tables["algorithms"]["a"] == {}
-    assert grid(tables, "b") == []
+    assert grid_points(tables, "b") == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_grid():
 )
 def test_bad_grids(table, message):
     with pytest.raises(ConfigError, match=message):
-        grid({"sweep": {"a": table}}, "a")
+        grid_points({"sweep": {"a": table}}, "a")
 
 
 def test_points_with_long_names_have_folders_that_a_file_system_can_hold(tmp_path):
@@ -85,14 +85,14 @@ def test_points_with_long_names_have_folders_that_a_file_system_can_hold(tmp_pat
         "algorithms": {"fadas": {}},
         "sweep": {"fadas": {"step_size": step_sizes, "local": local, "optimizer": optimizers}},
     }
-    folders = [point.folder for point in points(tables, ["fadas"], [0, 123456789], tmp_path, 0.2)]
+    folders = [point.folder for point in sweep_points(tables, ["fadas"], [0, 123456789], tmp_path, 0.2)]
     assert len(set(folders)) == 6
-    assert folders == [point.folder for point in points(tables, ["fadas"], [0, 123456789], tmp_path, 0.2)]
+    assert folders == [point.folder for point in sweep_points(tables, ["fadas"], [0, 123456789], tmp_path, 0.2)]
     for folder in folders:
         folder.mkdir(parents=True)
         assert folder.name.startswith("step_size={'name': 'delay-adaptive', 'eta': 0.1234567891234567")
     del tables["sweep"]["fadas"]["optimizer"], tables["sweep"]["fadas"]["step_size"]
-    (short,) = points(tables, ["fadas"], [7], tmp_path, 0.2)
+    (short,) = sweep_points(tables, ["fadas"], [7], tmp_path, 0.2)
     assert short.folder.name == "local.lr=0.1234567891234567,local.weight_decay=0.1234567891234567-7"
 
 
@@ -100,7 +100,7 @@ def test_a_point_below_something_that_is_no_table():
     with pytest.raises(ConfigError, match="is not a table"):
         with_point({"algorithms": {"a": {"optimizer": "yogi"}}}, "a", {"optimizer.beta1": 0.5})
     with pytest.raises(ConfigError, match="between 0 and 1"):
-        points({"algorithms": {"a": {}}}, ["a"], [0], Path(), 0.0)
+        sweep_points({"algorithms": {"a": {}}}, ["a"], [0], Path(), 0.0)
 
 
 LONG = """
@@ -262,7 +262,7 @@ def test_an_algorithm_that_was_asked_for_needs_a_grid_and_the_file_may_say_how_m
     assert error == "fadas: there is no grid for ca2fl; add a table such as [sweep.ca2fl]\n"
     for options, share in (([], 0.2), (["--set", "task.validation=0.4"], 0.4), (["--validation", "0.3"], 0.3)):
         sweep(tmp_path, "--out", f"o{share}", *options, code=0)
-        assert read(tmp_path / f"o{share}" / "fadas" / "eta=0.001-0").config["task"]["validation"] == share
+        assert read_run(tmp_path / f"o{share}" / "fadas" / "eta=0.001-0").config["task"]["validation"] == share
 
 
 def short(**run):
@@ -278,14 +278,14 @@ def short(**run):
 
 
 def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tmp_path):
-    todo = points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
+    todo = sweep_points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
     results, most = [], 0
-    for result in search(todo, 1, HALVING):
+    for result in search_points(todo, 1, HALVING):
         results.append(result)
         most = max(most, len(list(tmp_path.rglob("*.ckpt"))))
     assert most <= 1 + 2 * 2 + 2 * 1, "one of each that may go on, and of the one that was run last"
-    assert len(results) == count(todo, HALVING) == 2 * (6 + 2 + 1) + 2 * 3
-    ranked = rank(list({point.folder: (point, summary) for point, summary in results}.values()))
+    assert len(results) == count_runs(todo, HALVING) == 2 * (6 + 2 + 1) + 2 * 3
+    ranked = rank_points(list({point.folder: (point, summary) for point, summary in results}.values()))
     assert [row.share for row in ranked] == [1, 1 / 2, 1 / 8, 1 / 8, 1 / 8, 1 / 8, 1]
     assert [row.best for row in ranked] == [True, *[False] * 5, True]
     assert ranked[5].point == {"local.lr": 1e30}
@@ -293,30 +293,30 @@ def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tm
     assert all(summary["updates"] == 80 * point.share for point, summary in results if "diverged" not in summary)
     best = {row.name: row.score for row in ranked if row.best}
 
-    again = list(search(todo, 1, HALVING))
+    again = list(search_points(todo, 1, HALVING))
     assert [summary for _, summary in again] == [summary for _, summary in results], "nothing is run again"
 
-    whole = {point.folder: summary for point, summary in search(todo, 1, (1.0,))}
-    afresh = points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
-    for point, summary in search(afresh, 1, (1.0,)):
+    whole = {point.folder: summary for point, summary in search_points(todo, 1, (1.0,))}
+    afresh = sweep_points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
+    for point, summary in search_points(afresh, 1, (1.0,)):
         halved = tmp_path / "halved" / point.label / point.folder.name
         assert whole[halved].get("accuracy") == summary.get("accuracy")
-        assert read(halved).records == read(point.folder).records, "paused twice or not at all: the same run"
-    assert {row.name: row.score for row in rank([*search(afresh, 1, (1.0,))]) if row.best} == best
+        assert read_run(halved).records == read_run(point.folder).records, "paused twice or not at all: the same run"
+    assert {row.name: row.score for row in rank_points([*search_points(afresh, 1, (1.0,))]) if row.best} == best
 
 
 def test_halving_needs_an_early_evaluation_and_says_so_before_anything_is_run(tmp_path):
-    todo = points(short(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
+    todo = sweep_points(short(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
     text = r"fedbuff, local\.lr=0\.001: 12\.5% of a run are 5 steps: run\.eval_every must not be 6"
     with pytest.raises(ConfigError, match=text):
-        list(search(todo, 1, HALVING))
+        list(search_points(todo, 1, HALVING))
     assert not list(tmp_path.iterdir())
     later = short()
     later["sweep"]["fedbuff"] = {"run": {"eval_every": [1, 6]}}
     with pytest.raises(ConfigError, match=r"fedbuff, run\.eval_every=6: 12\.5% of a run are 5 steps"):
-        list(search(points(later, ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
-    todo = points(short(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
-    assert all("accuracy" in summary or "diverged" in summary for _, summary in search(todo, 1, HALVING))
+        list(search_points(sweep_points(later, ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
+    todo = sweep_points(short(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
+    assert all("accuracy" in summary or "diverged" in summary for _, summary in search_points(todo, 1, HALVING))
 
 
 def outcomes(monkeypatch, tmp_path, last):
@@ -327,11 +327,11 @@ def outcomes(monkeypatch, tmp_path, last):
             rate = point.point["local.lr"]
             yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
 
-    monkeypatch.setattr(fadas.experiments.sweep, "run_all", made_up)
+    monkeypatch.setattr(fadas.experiments.sweep, "run_points", made_up)
     tables = short()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
-    todo = points(tables, ["fedbuff"], [1], tmp_path, 0.2)
-    return [(point.point["local.lr"], point.share, summary) for point, summary in search(todo, 1, HALVING)], todo
+    todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
+    return [(point.point["local.lr"], point.share, summary) for point, summary in search_points(todo, 1, HALVING)], todo
 
 
 @pytest.mark.parametrize(
@@ -350,17 +350,17 @@ def test_for_a_point_that_diverges_late_the_next_best_goes_on(monkeypatch, tmp_p
     assert [(rate, share) for rate, share, _ in results[4:]] == went_on
     final = {rate: (share, summary) for rate, share, summary in results}
     by_rate = {point.point["local.lr"]: point for point in todo}
-    ranked = rank([(replace(by_rate[rate], share=share), summary) for rate, (share, summary) in final.items()])
+    ranked = rank_points([(replace(by_rate[rate], share=share), summary) for rate, (share, summary) in final.items()])
     assert [row.point["local.lr"] for row in ranked if row.best] == ([best] if best else [])
 
 
 def test_halving_keeps_the_checkpoints_of_runs_that_had_got_further(tmp_path):
-    todo = points(short(), ["fedbuff"], [1], tmp_path, 0.2)
+    todo = sweep_points(short(), ["fedbuff"], [1], tmp_path, 0.2)
     for point in todo[:4]:
         run_point({}, replace(point, share=0.9))
     before = sorted(tmp_path.rglob("*.ckpt"))
     assert len(before) == 4
-    list(search(todo, 1, HALVING))
+    list(search_points(todo, 1, HALVING))
     assert len(set(before) & set(tmp_path.rglob("*.ckpt"))) >= 3, "but for the one that went on to the end"
 
 
@@ -368,30 +368,30 @@ def test_halving_keeps_the_checkpoints_of_runs_that_had_got_further(tmp_path):
 def test_a_task_without_accuracy_is_refused_before_anything_is_run(monkeypatch, tmp_path, rungs):
     monkeypatch.setattr(Task, "measured", {"r2": None})
     with pytest.raises(ConfigError, match="the task measures no accuracy"):
-        list(search(points(short(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
+        list(search_points(sweep_points(short(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_task_that_holds_nothing_out_cannot_be_swept(tmp_path):
     tables = {**short(), "task": {"name": "conftest:plain_task", "clients": 8}}
     with pytest.raises(ConfigError, match="to be swept, a task must take `validation`"):
-        points(tables, ["fedbuff"], [1], tmp_path, 0.2)
+        sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
 
 
 def test_the_first_rung_of_a_run_that_another_process_is_at_is_read(tmp_path):
     fcntl = pytest.importorskip("fcntl")
-    todo = points(short(), ["fadas"], [1], tmp_path, 0.2)
-    first = [result for result in search(todo, 1, HALVING) if result[0].share < 1 / 2]
+    todo = sweep_points(short(), ["fadas"], [1], tmp_path, 0.2)
+    first = [result for result in search_points(todo, 1, HALVING) if result[0].share < 1 / 2]
     (todo[0].folder / "summary.json").unlink()
     with (todo[0].folder / ".lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert list(run_all([point for point, _ in first], 1)) == first
+        assert list(run_points([point for point, _ in first], 1)) == first
         with pytest.raises(ConfigError, match="1 of 1 runs left out, in use by another process"):
-            list(run_all(todo, 1))
+            list(run_points(todo, 1))
 
 
 def test_a_rung_is_judged_where_it_ended_also_after_a_line_was_torn(tmp_path):
-    (point,) = points(short(), ["fadas"], [1], tmp_path, 0.2)
+    (point,) = sweep_points(short(), ["fadas"], [1], tmp_path, 0.2)
     rungs = [replace(point, share=share) for share in (1 / 8, 1 / 2)]
     first = [run_point({}, one) for one in rungs]
     with (point.folder / "metrics.jsonl").open("a") as file:
@@ -401,7 +401,7 @@ def test_a_rung_is_judged_where_it_ended_also_after_a_line_was_torn(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_path, number):
-    (point,) = points(short(), ["fadas"], [1], tmp_path, 0.2)
+    (point,) = sweep_points(short(), ["fadas"], [1], tmp_path, 0.2)
 
     def take(simulation):
         signal.raise_signal(number)
@@ -421,10 +421,10 @@ def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_p
 @pytest.mark.parametrize("share", ["x", 0.0, 1, True, None])
 def test_the_held_out_share_is_a_number_between_0_and_1(tmp_path, share):
     with pytest.raises(ConfigError, match="must lie between 0 and 1"):
-        points(short(), ["fadas"], [1], tmp_path, share)
+        sweep_points(short(), ["fadas"], [1], tmp_path, share)
 
 
 def test_runs_that_stop_at_their_target_are_not_compared(tmp_path):
     tables = short(target=0.5, stop_at_target=True)
     with pytest.raises(ConfigError, match=r"a sweep compares whole runs; set run\.stop_at_target=false"):
-        points(tables, ["fadas"], [1], tmp_path, 0.2)
+        sweep_points(tables, ["fadas"], [1], tmp_path, 0.2)

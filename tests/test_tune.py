@@ -8,11 +8,11 @@ import pytest
 from conftest import reproduce
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import _read, as_override
-from fadas.paper.artefacts import Cell, artefacts, load
-from fadas.paper.grid_search import outside, search
+from fadas.paper.artefacts import Cell, artefacts, find_result
+from fadas.paper.grid_search import entries_outside_spread, search_grid
 from fadas.paper.page import blocks
-from fadas.paper.results import SEED, Search, find, path_of, read
-from fadas.paper.run_cells import Places, keep, make_config
+from fadas.paper.results import SEED, Search, find_search, read_search, search_path
+from fadas.paper.run_cells import Places, make_config, write_result
 from fadas.runs import lock
 
 TABLE = artefacts()["large-cifar10"]
@@ -39,16 +39,16 @@ def test_what_falls_outside_is_searched_once_and_the_best_point_runs(small, plac
     assert shown.exit_code == 0, shown.output
     assert "2 grids searched" in shown.output
     assert "2 cells run, 0 left" in shown.output
-    found = read(path_of(CELL, small / "results"))
+    found = read_search(search_path(CELL, small / "results"))
     assert found.complete
     assert [share for _, share, _ in found.tried] == [1 / 8] * 16 + [1 / 2] * 4 + [1.0]
     best = sorted(found.tried[:16], key=lambda one: -one[2])[:4]
     assert all(point in [one for one, _, _ in best] for point, share, _ in found.tried if share == 1 / 2)
     assert found.winner, "the first rates of these networks are far too small"
-    tuned = load(Cell(EXPERIMENT, "fadas", 1, tuple(found.winner)), small / "results")
+    tuned = find_result(Cell(EXPERIMENT, "fadas", 1, tuple(found.winner)), small / "results")
     assert tuned
     assert tuned.config["task"]["validation"] == 0, "the winner is measured on the test set"
-    assert tuned.accuracy > load(Cell(EXPERIMENT, "fadas", 1), small / "results").accuracy
+    assert tuned.accuracy > find_result(Cell(EXPERIMENT, "fadas", 1), small / "results").accuracy
     before = {path: path.stat().st_mtime_ns for path in small.glob("results/**/*.json")}
     assert "0 cells run" in reproduce(small, "large-cifar10", "--only", "fadas", "--tune").output
     assert {path: path.stat().st_mtime_ns for path in small.glob("results/**/*.json")} == before
@@ -56,7 +56,7 @@ def test_what_falls_outside_is_searched_once_and_the_best_point_runs(small, plac
 
 def test_points_see_neither_the_test_set_nor_a_reported_seed(small, places):
     result(places, 0.5)
-    search(CELL, places, [], None, quiet)
+    search_grid(CELL, places, [], None, quiet)
     configs = [path.read_text() for path in (small / "runs").glob("**/config.toml")]
     assert configs
     assert all("validation = 0.1\n" in text and f"seeds = [{SEED}]" in text for text in configs)
@@ -71,16 +71,16 @@ def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small, places)
         return tell
 
     with pytest.raises(KeyboardInterrupt):
-        search(CELL, places, [], None, interrupt)
-    path = path_of(CELL, places.results)
-    begun = read(path)
+        search_grid(CELL, places, [], None, interrupt)
+    path = search_path(CELL, places.results)
+    begun = read_search(path)
     assert (len(begun.tried), begun.complete, begun.winner) == (18, False, None)
     (small / "runs").rename(small / "gone")
-    whole = search(CELL, places, [], None, quiet)
+    whole = search_grid(CELL, places, [], None, quiet)
     assert whole.tried[:18] == begun.tried
     assert len(whole.tried) == GRID
     path.unlink()
-    again = search(CELL, places, [], None, quiet)
+    again = search_grid(CELL, places, [], None, quiet)
     assert (again.tried, again.winner) == (whole.tried, whole.winner)
 
 
@@ -94,7 +94,7 @@ def test_no_checkpoint_is_kept_of_runs_that_cannot_win_any_more(small, places):
 
         return tell
 
-    search(CELL, places, [], None, count)
+    search_grid(CELL, places, [], None, count)
     assert most == 5, "the best quarter so far, and the last one"
     assert len(list((small / "runs").glob("**/summary.json"))) == 1
 
@@ -106,11 +106,11 @@ def test_a_search_that_another_process_is_at_is_left_to_it(small, places):
     with (folder / lock.NAME).open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match="in use by another process"):
-            search(CELL, places, [], None, quiet)
+            search_grid(CELL, places, [], None, quiet)
 
 
 def cells(places, *names, methods=("fadas", "ca2fl", "fedbuff")):
-    return [entry.cell for entry in outside([artefacts()[name] for name in names], methods, places)]
+    return [entry.cell for entry in entries_outside_spread([artefacts()[name] for name in names], methods, places)]
 
 
 def test_only_tables_of_methods_and_what_is_outside_the_spread(places):
@@ -155,27 +155,27 @@ def test_what_is_not_outside_runs_no_winner_although_another_table_has_searched(
 )
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_search_of_other_settings_or_another_grid_is_refused(places, old, new, complete):
-    search(CELL, places, [], None, quiet)
-    path = path_of(CELL, places.results)
+    search_grid(CELL, places, [], None, quiet)
+    path = search_path(CELL, places.results)
     if not complete:
-        keep(asdict(replace(read(path), complete=False, winner=None, score=None)), path)
+        write_result(asdict(replace(read_search(path), complete=False, winner=None, score=None)), path)
     change(places, old, new)
     with pytest.raises(ConfigError, match=r"searches/fadas-100\.json has other settings"):
-        search(CELL, places, [], None, quiet)
+        search_grid(CELL, places, [], None, quiet)
 
 
 def test_points_of_one_search_have_one_precision(places):
-    search(CELL, places, ["executor.precision=fp32"], "inline", quiet)
-    assert search(CELL, places, ["executor.precision=bf16"], "inline", quiet).complete, "there is nothing to run"
-    path = path_of(CELL, places.results)
-    keep(asdict(replace(read(path), complete=False, winner=None, score=None)), path)
+    search_grid(CELL, places, ["executor.precision=fp32"], "inline", quiet)
+    assert search_grid(CELL, places, ["executor.precision=bf16"], "inline", quiet).complete, "there is nothing to run"
+    path = search_path(CELL, places.results)
+    write_result(asdict(replace(read_search(path), complete=False, winner=None, score=None)), path)
     with pytest.raises(ConfigError, match="other settings"):
-        search(CELL, places, ["executor.precision=bf16"], "inline", quiet)
+        search_grid(CELL, places, ["executor.precision=bf16"], "inline", quiet)
 
 
 def test_a_device_that_is_not_there_is_told_in_a_line(places):
     with pytest.raises(ConfigError, match=r"executor\.device: 'cuda:77' cannot be used"):
-        search(CELL, places, ['executor.device="cuda:77"'], None, quiet)
+        search_grid(CELL, places, ['executor.device="cuda:77"'], None, quiet)
 
 
 @pytest.mark.parametrize("axis", ["optimizer.bias_correction = [true, false]", 'staleness = ["polynomial", "hinge"]'])
@@ -186,7 +186,7 @@ def test_values_of_every_kind_survive_as_settings(places, axis):
     head, _, rest = text.partition(f"[sweep.{method}]\n")
     kept = 'optimizer.name = ["amsgrad"]\neta = [0.01]\n' if method == "fadas" else ""
     path.write_text(f"{head}[sweep.{method}]\n{kept}{axis}\n\n[sweep.{rest.partition('[sweep.')[2]}")
-    found = search(Cell(EXPERIMENT, method, SEED), places, [], None, lambda *told: lambda *told: None)
+    found = search_grid(Cell(EXPERIMENT, method, SEED), places, [], None, lambda *told: lambda *told: None)
     assert found.complete
     for name in ("true", "1", "0.5", "[1]", "constant", "a b", '"x"', ""):
         assert _read(as_override("k", name).partition("=")[2]) == name
@@ -197,14 +197,14 @@ def test_values_of_every_kind_survive_as_settings(places, axis):
 def test_a_winner_with_the_published_settings_is_the_published_cell(places):
     change(places, "eta = [0.0001, 0.0003, 0.001, 0.003]", "eta = [0.0001]")
     change(places, "local.lr = [0.003, 0.01, 0.03, 0.1]", "local.lr = [0.1]")
-    found = search(CELL, places, [], None, lambda name, total: lambda *told: None)
+    found = search_grid(CELL, places, [], None, lambda name, total: lambda *told: None)
     assert (found.complete, found.winner) == (True, [])
 
 
 def test_the_page_shows_both_numbers(places):
     result(places, 0.6)
-    search(CELL, places, [], None, quiet)
-    found = find(FADAS, EXPERIMENT, places.results)
+    search_grid(CELL, places, [], None, quiet)
+    found = find_search(FADAS, EXPERIMENT, places.results)
 
     def table():
         return next(block for block in blocks(places.results) if "tuned" in block.head)
@@ -219,8 +219,8 @@ def test_the_page_shows_both_numbers(places):
     assert sentence in [block.text for block in page if block.text.startswith("FADAS")]
     assert not any("other settings" in block.text for block in page), "it stands in one place"
     assert any(block.text.startswith("Results: 2, on") for block in page)
-    path = path_of(CELL, places.results)
-    keep(asdict(replace(found, complete=False, winner=None, score=None)), path)
+    path = search_path(CELL, places.results)
+    write_result(asdict(replace(found, complete=False, winner=None, score=None)), path)
     assert table().rows[0][4:] == ("not searched to the end (21 runs)", "-", "-")
 
 
@@ -246,11 +246,11 @@ def test_the_page_shows_both_numbers(places):
     ids=str,
 )
 def test_a_damaged_search_is_named(places, changes):
-    path = path_of(CELL, places.results)
+    path = search_path(CELL, places.results)
     settings = EXPERIMENT, "fadas", SEED, [], 0.1, [{"a": 1}]
     good = Search(*settings, [({"a": 1}, 1.0, 0.5)], True, ["a=1"], 0.5, {}, "", {}, "")
-    keep(asdict(good), path)
-    assert read(path) == good
+    write_result(asdict(good), path)
+    assert read_search(path) == good
     path.write_text(json.dumps({**asdict(good), **changes}))
     with pytest.raises(ConfigError, match=r"fadas-100\.json is not a search of fadas"):
         list(blocks(places.results))
@@ -275,4 +275,4 @@ def result(places, accuracy, method="fadas", changes=(), seed=1):
     fields |= {"accuracy_std": 0.01, "time_to_target": None, "target": None, "curve": [[1, 5, 2.0, 0.5]]}
     fields |= {"delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}, "device": "", "versions": {}, "wall": 1.0}
     config = make_config(cell, places.experiments).tables
-    keep({**fields, "config": config, "commit": ""}, cell.path(places.results))
+    write_result({**fields, "config": config, "commit": ""}, cell.path(places.results))

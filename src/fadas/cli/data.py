@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.options import DataDir, use_data
+from fadas.cli.options import DataDir, set_environment
 
 app = typer.Typer(help="Fetch the data sets.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -28,7 +28,7 @@ def get(
     from fadas.errors import unknown
     from fadas.tasks.cifar import ARCHIVES
 
-    use_data(data_dir)
+    set_environment(data_dir)
     if name not in ARCHIVES:
         raise unknown("data set", name, ARCHIVES)
     archive = ARCHIVES[name]

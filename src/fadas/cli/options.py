@@ -37,7 +37,7 @@ DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data se
 
 
 @contextmanager
-def hints(**ways: str) -> Iterator[None]:
+def with_advice(**ways: str) -> Iterator[None]:
     """Errors from below state a fact; here each command adds its own way out."""
     try:
         yield
@@ -49,13 +49,13 @@ def hints(**ways: str) -> Iterator[None]:
         raise
 
 
-def tell(diverged: list[str], of: int) -> None:
+def raise_if_diverged(diverged: list[str], of: int) -> None:
     """At the end of a command: some of its runs led nowhere, and whoever waits for it must know."""
     if diverged:
         raise Diverged(f"{len(diverged)} of {of} runs diverged: {', '.join(diverged)}")
 
 
-def use_data(folder: Path | None, allow_code: bool = False) -> None:
+def set_environment(folder: Path | None, allow_code: bool = False) -> None:
     """As environment variables, so that worker processes know too."""
     if folder is not None:
         os.environ["FADAS_DATA"] = str(folder)
@@ -71,14 +71,14 @@ def read_tables(
     executor: str | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    from fadas.experiments.experiment_file import load
+    from fadas.experiments.experiment_file import read_experiment
 
     seeds = [] if seed is None else [f"run.seeds=[{seed}]"]
     devices = [] if device is None else [f"executor.device={json.dumps(device)}"]
-    return load(path, [*overrides, *devices, *seeds], profile, executor)
+    return read_experiment(path, [*overrides, *devices, *seeds], profile, executor)
 
 
 def select_labels(tables: dict[str, Any], only: str | None) -> list[str]:
-    from fadas.experiments.experiment_file import select
+    from fadas.experiments.experiment_file import select_algorithms
 
-    return select(tables, None if only is None else [name.strip() for name in only.split(",")])
+    return select_algorithms(tables, None if only is None else [name.strip() for name in only.split(",")])

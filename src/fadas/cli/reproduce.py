@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.options import DataDir, Device, Executor, Set, hints, tell, use_data
+from fadas.cli.options import DataDir, Device, Executor, Set, raise_if_diverged, set_environment, with_advice
 
 
-@hints(
+@with_advice(
     foreign="use --work DIR",
     settings="give the options it was begun with, --device for one, or delete it to run the cell anew",
     stale="delete it to run the cell anew",
@@ -53,7 +53,7 @@ def reproduce(
     artefact's own seeds. What was tried is kept beside the results, and not tried again.
     """
     from fadas.cli.terminal import Display, print_line, print_table
-    from fadas.paper.artefacts import artefact, artefacts, load
+    from fadas.paper.artefacts import artefact, artefacts, find_result
 
     if {"list", "report"} & {*what}:
         if len(what) > 1:
@@ -63,35 +63,35 @@ def reproduce(
     if tune and (seeds or rounds):
         raise typer.BadParameter("--tune takes the artefact's own seeds and rounds")
     if what == ["report"]:
-        from fadas.paper.page import write
+        from fadas.paper.page import write_page
 
-        for path in write(page, results):
+        for path in write_page(page, results):
             print_line(f"written: {path}")
         return
     if what == ["list"]:
         rows = []
         for name, one in artefacts().items():
             cells = list(dict.fromkeys(one.all_cells()))
-            done = sum(load(cell, results) is not None for cell in cells)
-            rows.append([name, f"{done} of {len(cells)}", one.title])
+            run = sum(find_result(cell, results) is not None for cell in cells)
+            rows.append([name, f"{run} of {len(cells)}", one.title])
         print_table(["artefact", "cells run", ""], rows)
         return
     from fadas.errors import ConfigError
-    from fadas.paper.run_cells import Places, chosen, done, run
+    from fadas.paper.run_cells import Places, has_result, run_cells, select_cells
 
     if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
         only_these = "only the executor's options can be set, and the executor with --executor"
         raise ConfigError(f"--set {others[0]}: {only_these}; the cells are the paper's")
-    use_data(data_dir)
+    set_environment(data_dir)
     methods = None if only is None else [name.strip() for name in only.split(",")]
     places = Places(experiments, results, work)
     options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
     wanted = [artefact(name) for name in what]
-    all_cells = chosen(wanted, methods, seeds, rounds)
+    all_cells = select_cells(wanted, methods, seeds, rounds)
     busy: list[str] = []
     if tune:
         all_cells, busy = _searched(wanted, {cell.method for cell in all_cells}, places, options, executor)
-    cells = [cell for cell in all_cells if not done(cell, places)]
+    cells = [cell for cell in all_cells if not has_result(cell, places)]
     ran = 0
     with Display(0, "updates") as display:
 
@@ -99,21 +99,21 @@ def reproduce(
             bar = display.add(name, updates)
             return lambda r: bar.update(r.updates, f"{r.metrics['accuracy']:.1%}" if r.metrics else None)
 
-        for cell, result in run(cells, places, options, executor, watch, display.say):
+        for cell, result in run_cells(cells, places, options, executor, watch, display.say):
             text = f"diverged: {result.diverged}"
             if result.accuracy is not None:
                 text = f"{result.accuracy:.1%} ± {100 * (result.accuracy_std or 0.0):.1f}"
             display.say(f"{cell.experiment} {cell.name}: {text}, {result.wall:.0f} s")
             ran += 1
-    left = [cell for cell in cells if not load(cell, results)]
+    left = [cell for cell in cells if not find_result(cell, results)]
     then = "trials, which no report shows" if rounds else "fadas reproduce report renders them"
     print_line(f"{', '.join(what)}: {ran} cells run, {len(left)} left; {then}")
     if busy or left:
         names = [*busy, *(f"{cell.experiment} {cell.name}" for cell in left)]
         number = f"{len(names)} of {len(cells) + len(busy)} cells"
         raise ConfigError(f"{number} left out, in use by another process: {', '.join(names)}", "busy")
-    kept = [one for one in (load(cell, results) for cell in all_cells) if one]
-    tell([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
+    kept = [one for one in (find_result(cell, results) for cell in all_cells) if one]
+    raise_if_diverged([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
 
 
 def _searched(
@@ -122,16 +122,18 @@ def _searched(
     """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
     from fadas.cli.terminal import Display, print_line
     from fadas.errors import ConfigError
-    from fadas.paper.grid_search import outside, search
+    from fadas.paper.grid_search import entries_outside_spread, search_grid
     from fadas.paper.results import tuned_cells
 
-    entries = list(outside(wanted, methods, places))
+    entries = list(entries_outside_spread(wanted, methods, places))
     busy: list[Any] = []
     with Display(0, "runs") as display:
         todo = list(dict.fromkeys(entry.cell for entry in entries))
         for cell in todo:
             try:
-                found = search(cell, places, options, executor, lambda name, total: display.add(name, total).update)
+                found = search_grid(
+                    cell, places, options, executor, lambda name, total: display.add(name, total).update
+                )
             except ConfigError as error:
                 if error.matter != "busy":
                     raise

@@ -11,26 +11,26 @@ def report(
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
 ) -> None:
     """Compare the finished runs in a folder: print the table, write report.html."""
-    found = show(folder)
+    found = show_comparison(folder)
     if figures:
-        from fadas.report.figures import save
+        from fadas.report.figures import save_figures
 
-        save(found, figures)
+        save_figures(found, figures)
 
 
-def show(folder: Path) -> Any:
+def show_comparison(folder: Path) -> Any:
     """Print the table of the runs in a folder and write the report; the runs."""
     from fadas.cli.terminal import print_line, print_table
-    from fadas.report.comparison import cells, compare, header
-    from fadas.report.html import write
-    from fadas.runs.run_reader import find, unfinished
+    from fadas.report.comparison import compare, table_cells, table_header
+    from fadas.report.html import write_report
+    from fadas.runs.run_reader import find_runs, unfinished_runs
 
-    found = find(folder)
-    if left_out := unfinished(folder):
+    found = find_runs(folder)
+    if left_out := unfinished_runs(folder):
         print_line(f"not finished, left out: {', '.join(left_out)}")
     comparison = compare(found)
-    print_table(header(comparison), cells(comparison), found[0].summary["experiment"])
-    write(found, folder / "report.html")
+    print_table(table_header(comparison), table_cells(comparison), found[0].summary["experiment"])
+    write_report(found, folder / "report.html")
     print_line(f"report: {folder / 'report.html'}")
     return found
 

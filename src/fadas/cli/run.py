@@ -16,17 +16,18 @@ from fadas.cli.options import (
     Profile,
     Seed,
     Set,
-    hints,
+    raise_if_diverged,
     read_tables,
     select_labels,
-    tell,
-    use_data,
+    set_environment,
+    with_advice,
 )
-from fadas.cli.results import show
+from fadas.cli.results import show_comparison
 from fadas.errors import ConfigError
+from fadas.runs.run_reader import finished
 
 
-@hints(
+@with_advice(
     foreign="use --out DIR",
     settings="use --out DIR, or --overwrite",
     busy="wait for it, or use --out DIR",
@@ -63,16 +64,15 @@ def run(
     from fadas.experiments.prepare import make_plan, make_simulation, make_task
     from fadas.experiments.resolve import resolve, seeds
     from fadas.experiments.run import execute
-    from fadas.runs import writer as runs
 
     if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
         raise typer.BadParameter("--resume and --overwrite exclude each other")
-    use_data(data_dir, allow_code)
+    set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile, executor, device)
     labels = select_labels(tables, only)
     configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
-    there = runs.finished({root / c.id: c.tables for c in configs}, overwrite, resume)
+    there = finished({root / c.id: c.tables for c in configs}, overwrite, resume)
     todo = [c for c in configs if root / c.id not in there]
     # Every mistake shows here, before the first run begins. All methods of a seed share the data.
     tasks = {c.seed: make_task(c) for c in {c.seed: c for c in todo}.values()}
@@ -87,7 +87,7 @@ def run(
             try:
                 anew = overwrite and c.id not in busy  # what another process has done meanwhile is new
                 if folder not in there:  # by now, another process may be at it or have finished it
-                    there |= runs.finished({folder: c.tables}, anew, resume)
+                    there |= finished({folder: c.tables}, anew, resume)
                 if folder in there:
                     display.say(f"{c.id}: already there in {folder} (--overwrite runs it again)")
                     summary = there[folder]
@@ -114,11 +114,11 @@ def run(
             if json_:
                 print_json({**summary, "folder": str(folder)})
     if report and not json_ and len(busy) < len(configs):
-        show(root)
+        show_comparison(root)
     if busy:
         number = f"{len(busy)} of {len(configs)} runs"
         raise ConfigError(f"{number} left out, in use by another process: {', '.join(busy)}", "busy")
-    tell(diverged, len(configs))
+    raise_if_diverged(diverged, len(configs))
 
 
 def _accuracy(metrics: dict[str, float] | None) -> str | None:
@@ -155,7 +155,7 @@ def plan(
     from fadas.experiments.prepare import make_plan
     from fadas.experiments.resolve import resolve, seeds
 
-    use_data(data_dir, allow_code)
+    set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile)
     one = seeds(tables)[0]
     labels = select_labels(tables, only)

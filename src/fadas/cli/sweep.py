@@ -16,15 +16,15 @@ from fadas.cli.options import (
     Profile,
     Seed,
     Set,
-    hints,
+    raise_if_diverged,
     read_tables,
     select_labels,
-    tell,
-    use_data,
+    set_environment,
+    with_advice,
 )
 
 
-@hints(
+@with_advice(
     foreign="use --out DIR",
     settings="use --out DIR, or delete it",
     busy="wait for it, or use --out DIR",
@@ -65,28 +65,28 @@ def sweep(
     object per point, from best to worst, on a line of its own.
     """
     from fadas.cli.terminal import Display, print_json, print_table
-    from fadas.experiments.halving import HALVING, count, rank, search
+    from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
     from fadas.experiments.resolve import seeds
-    from fadas.experiments.sweep import grid, points
+    from fadas.experiments.sweep import grid_points, sweep_points
 
-    use_data(data_dir, allow_code)
+    set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile, executor, device)
     root = out or Path("runs") / f"{tables['name']}-sweep"
     labels = select_labels(tables, only)
     if only is None:  # all that have a grid
-        labels = [label for label in labels if grid(tables, label)] or labels
+        labels = [label for label in labels if grid_points(tables, label)] or labels
     held_out = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
-    todo = points(tables, labels, seeds(tables), root, held_out)
+    todo = sweep_points(tables, labels, seeds(tables), root, held_out)
     rungs = HALVING if halving else (1.0,)
-    results, total = {}, count(todo, rungs)
+    results, total = {}, count_runs(todo, rungs)
     with Display(0, "runs") as display:
         bar = display.add("sweep", total)
-        for done, (point, summary) in enumerate(search(todo, jobs, rungs), 1):
+        for done, (point, summary) in enumerate(search_points(todo, jobs, rungs), 1):
             results[point.folder] = point, summary
             total = max(total, done)  # for a point that diverges another one goes on
             bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
         bar.finish(f"{len(todo)} runs in {root}", total)
-    ranked = rank(list(results.values()))
+    ranked = rank_points(list(results.values()))
     if json_:
         for row in ranked:
             print_json(vars(row))
@@ -96,7 +96,7 @@ def sweep(
         ]
         print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
     diverged = [str(point.folder.relative_to(root)) for point, summary in results.values() if "diverged" in summary]
-    tell(sorted(diverged), len(todo))
+    raise_if_diverged(sorted(diverged), len(todo))
 
 
 def _score(score: float | None, diverged: int) -> str:

@@ -12,7 +12,7 @@ from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.privacy import Private, Spending
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.core.update_checks import Checks, finite
+from fadas.core.update_checks import Checks, all_finite
 from fadas.errors import Diverged
 
 _REMEMBERED = 100_000  # jobs that have ended, so that what is said of a late update is true
@@ -33,7 +33,7 @@ class Server:
         self.checks = checks or Checks()
         self.state = ServerState(0, model)
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
-        self.against: dict[int, Model] = {}  # by job id, where it is another: the model that its delta is taken against
+        self.delta_base: dict[int, Model] = {}  # by job id, where it is another: the model that its delta is taken against
         self.buffer: list[Update] = []
         self.refused: Counter[str] = Counter()
         self.spending = Spending(algorithm.combine) if isinstance(algorithm.combine, Private) else None
@@ -64,7 +64,7 @@ class Server:
         update, problem = self.checks(update, self.model)
         if problem:
             return self._refuse(problem, self.drop(update.job, problem))
-        if (after := self.against.get(update.job.id)) is not None:
+        if (after := self.delta_base.get(update.job.id)) is not None:
             shift = update.base - after.params
             update = replace(update, delta=update.delta + shift, base=after.params)
         x = self.model  # x_t
@@ -99,7 +99,7 @@ class Server:
     def _end(self, job: Job, reason: str) -> None:
         """Forget a job; an update that still comes for it will be refused for this reason."""
         self.base.pop(job.id, None)
-        self.against.pop(job.id, None)
+        self.delta_base.pop(job.id, None)
         self._ended[job.id] = reason
         if len(self._ended) > _REMEMBERED:
             del self._ended[next(iter(self._ended))]
@@ -118,15 +118,15 @@ class Server:
             late = released and job != jobs[-1]
             self.base[job.id] = before if before and (late or job.version < self.state.version) else self.model
             if late:
-                self.against[job.id] = self.model
+                self.delta_base[job.id] = self.model
         return jobs
 
 
 def _problem(before: ServerState, now: ServerState) -> str | None:
     """What is not finite any more. An optimizer that remembers a huge update's square would stand still for ever."""
-    if not (finite(now.model.params) and finite(now.model.buffers, before.model.buffers)):
+    if not (all_finite(now.model.params) and all_finite(now.model.buffers, before.model.buffers)):
         return "a model"
-    sound = all(finite(now.slots[name]) for name in MOMENTS if name in now.slots)
+    sound = all(all_finite(now.slots[name]) for name in MOMENTS if name in now.slots)
     return None if sound else "an optimizer's memory"
 
 

@@ -10,7 +10,7 @@ from fadas.core.ledger import Step
 from fadas.core.model import Model, ServerState, Update
 
 
-def rehearse_step(algorithm: Algorithm, start: Model, updates: Sequence[Update], clients: int) -> ServerState:
+def trial_step(algorithm: Algorithm, start: Model, updates: Sequence[Update], clients: int) -> ServerState:
     """The first step from `start`. An error where a part returns what does not fit, or visibly is no pure function."""
     step = Step(0, tuple(update.job for update in updates))
     before = start.params.clone()

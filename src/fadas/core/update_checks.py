@@ -32,7 +32,7 @@ class Checks:
                 return update, "wrong shape"
             if given.dtype != expected.dtype:
                 return update, "wrong dtype"
-        if not finite(update.delta) or not finite(update.buffers, model.buffers):
+        if not all_finite(update.delta) or not all_finite(update.buffers, model.buffers):
             return update, "not finite"
         if not update.examples > 0:
             return update, "no examples"
@@ -47,7 +47,7 @@ class Checks:
         return update, None
 
 
-def finite(tensor: Tensor, like: Tensor | None = None) -> bool:
+def all_finite(tensor: Tensor, like: Tensor | None = None) -> bool:
     """One pass: a sum keeps whatever is not finite. Finite numbers whose sum overflows are no sane update either.
 
     Where there is something that `like` has too, such as a mask's infinities, that is left out of account.

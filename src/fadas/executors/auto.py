@@ -5,15 +5,15 @@ import warnings
 import torch
 
 from fadas.executors.base import Executor
-from fadas.executors.batched import SMALL, Batched, load
+from fadas.executors.batched import SMALL, Batched, step_cost
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.processes import Processes, can_fork
-from fadas.executors.torch_settings import threads
+from fadas.executors.torch_settings import torch_threads
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
-from fadas.training.preflight import draws
+from fadas.training.preflight import random_devices
 from fadas.training.sgd import LocalSGD
 
 _MEDIUM = 10_000_000  # up to this load a chain of layers trains faster stacked than in a process per core, ...
@@ -39,11 +39,11 @@ def auto(task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: b
         return Inline(task, local, seed, device, "bf16")
     if torch.device(device).type != "cpu":
         return Inline(task, local, seed, device)
-    cores, (parameters, size) = torch.get_num_threads(), load(task, local)
+    cores, (parameters, size) = torch.get_num_threads(), step_cost(task, local)
     if parameters <= _STACKED and size <= (_MEDIUM if cores <= _FEW else SMALL):
-        with threads(1):  # more would only wait for each other
+        with torch_threads(1):  # more would only wait for each other
             flat = FlatModule(task.module(seed))
-            stacks = BatchTrainer(flat, task, local, seed).stacked and not draws(flat, task)
+            stacks = BatchTrainer(flat, task, local, seed).stacked and not random_devices(flat, task)
         if stacks:
             return Batched(task, local, seed)
     if can_fork() and cores > 1:

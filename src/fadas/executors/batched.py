@@ -5,7 +5,7 @@ import torch
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
-from fadas.executors.torch_settings import threads
+from fadas.executors.torch_settings import torch_threads
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
@@ -14,7 +14,7 @@ from fadas.training.sgd import LocalSGD
 SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
 
 
-def load(task: Task, local: LocalSGD) -> tuple[int, int]:
+def step_cost(task: Task, local: LocalSGD) -> tuple[int, int]:
     """The network's parameters, and parameters x batch: how much there is to a local step."""
     parameters = sum(p.numel() for p in task.module().parameters())
     return parameters, parameters * min(local.batch_size, max(task.sizes))
@@ -28,8 +28,8 @@ class Batched(Executor):
             raise ValueError(f"size must be at least 1, not {size}")
         self.size, self.device = size, device
         # One is enough for a small network: threads that were used once go on spinning, in the way of the others.
-        self._threads = 1 if load(task, local)[1] <= SMALL else torch.get_num_threads()
-        with threads(self._threads):
+        self._threads = 1 if step_cost(task, local)[1] <= SMALL else torch.get_num_threads()
+        with torch_threads(self._threads):
             self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
             self._trainer.rehearse()
         self._pending: dict[int, tuple[Job, Model]] = {}
@@ -46,7 +46,7 @@ class Batched(Executor):
     def _train_pending(self) -> None:
         work = [self._pending[id] for id in sorted(self._pending)]
         self._pending.clear()
-        with threads(self._threads):
+        with torch_threads(self._threads):
             for group in self._trainer.groups(work):
                 for first in range(0, len(group), self.size):
                     for update in self._trainer.train(group[first : first + self.size]):
@@ -59,7 +59,7 @@ class Batched(Executor):
     def evaluate(self, model: Model) -> dict[str, float]:
         flat = self._trainer.flat
         flat.load(model)
-        with threads(self._threads):
+        with torch_threads(self._threads):
             return self._trainer.task.evaluate(flat.module)
 
     def close(self) -> None:

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
-from fadas.executors.torch_settings import Precision, use
+from fadas.executors.torch_settings import Precision, use_precision
 from fadas.tasks.task import Subsets, Task, send
 from fadas.training.flat_module import FlatModule
-from fadas.training.preflight import draws
-from fadas.training.sgd import LocalSGD, job_seed, lessons
+from fadas.training.preflight import random_devices
+from fadas.training.sgd import LocalSGD, epoch_rows, job_seed
 
 _AHEAD = 3  # steps that a thread may be ahead of its stream
 _MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS
@@ -54,14 +54,14 @@ class Cuda(Executor):
             raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
         if not task.alike:
             raise RuntimeError("clients have examples of different shapes or types")
-        drawn = draws(FlatModule(task.module(seed), device), task)
+        drawn = random_devices(FlatModule(task.module(seed), device), task)
         if "cpu" in drawn:
             raise RuntimeError("the module or the loss draws random numbers on the host, which a graph would repeat")
         # Captured dropout takes its seed from the device's one generator: with one stream, each job can set it first.
         self.random = "cuda" in drawn
         streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
-        self._autocast = use(precision, device)
+        self._autocast = use_precision(precision, device)
         self.forward = _compiled(_forward) if compile else _forward  # once for the modules of all lanes
         with _uncollected():
             self._prepare(task, local, streams, compile)
@@ -210,7 +210,7 @@ class Lane:
         under_way = deque[torch.cuda.Event]()
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(ready)
-            data, epochs = lessons(executor.task, executor.local, executor.seed, job, executor.device)
+            data, epochs = epoch_rows(executor.task, executor.local, executor.seed, job, executor.device)
             bench.flat.load(start)
             bench.loss.zero_()
             if executor.random:

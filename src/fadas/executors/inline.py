@@ -5,11 +5,11 @@ import torch
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
-from fadas.executors.torch_settings import Precision, use
-from fadas.executors.torch_settings import threads as use_threads
+from fadas.executors.torch_settings import Precision, use_precision
+from fadas.executors.torch_settings import torch_threads as use_threads
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
+from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 
 
@@ -30,7 +30,7 @@ class Inline(Executor):
     ) -> None:
         self.task, self.local, self.seed, self.device = task, local, seed, device
         self.evaluation = FlatModule(task.module(seed), device)
-        self._autocast, self._threads = use(precision, device), threads or 1
+        self._autocast, self._threads = use_precision(precision, device), threads or 1
         self._pending: dict[int, Model] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
@@ -39,7 +39,7 @@ class Inline(Executor):
     def collect(self, job: Job) -> Update:
         start = self._pending.pop(job.id)
         with use_threads(self._threads):
-            return train(self.evaluation, self.task, self.local, self.seed, job, start, self._autocast)
+            return train_job(self.evaluation, self.task, self.local, self.seed, job, start, self._autocast)
 
     def evaluate(self, model: Model) -> dict[str, float]:
         self.evaluation.load(model)

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
-from fadas.executors.torch_settings import threads
+from fadas.executors.torch_settings import torch_threads
 from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
+from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 
 _MOST = 1000  # workers
@@ -91,7 +91,7 @@ class Worker:
                 slot = self.slots[place]
                 start = Model(slot.params.clone(), slot.buffers.clone())
                 try:
-                    update = train(flat, pool.task, pool.local, pool.seed, Job(*job), start)
+                    update = train_job(flat, pool.task, pool.local, pool.seed, Job(*job), start)
                 except BaseException as error:  # sys.exit too: the parent tells why
                     reason = f"{type(error).__name__}: {error}".splitlines()[0]  # first: messages show one line
                     pipe.send((place, None, f"{reason}\n{traceback.format_exc()}"))
@@ -196,7 +196,7 @@ class Processes(Pool[Slot]):
             slot.start = None  # its version may be freed
 
     def evaluate(self, model: Model) -> dict[str, float]:
-        with threads(self._threads):
+        with torch_threads(self._threads):
             return super().evaluate(model)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
-from fadas.executors.torch_settings import Precision, use
+from fadas.executors.torch_settings import Precision, use_precision
 from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
@@ -120,7 +120,7 @@ class Ray(Pool[Any]):
         told = address or os.environ.get("RAY_ADDRESS")
         self._address = None if told == "local" else told
         # Refused here, not in every worker; and evaluated as inline does. With GPUs, the workers see to both.
-        self._autocast = not self._cuda and use(precision or "fp32", device)
+        self._autocast = not self._cuda and use_precision(precision or "fp32", device)
         own: dict[str, Any] = {} if precision is None else {"precision": precision}
         self._options = (device, {**own, "compile": compile} if self._cuda else own)
         self._connected = False

@@ -10,7 +10,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
     """So many of torch's threads, for a while."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -20,7 +20,7 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def use(precision: Precision, device: str) -> bool:
+def use_precision(precision: Precision, device: str) -> bool:
     """Set torch up for a precision; whether to train under autocast to bfloat16."""
     if torch.device(device).type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"

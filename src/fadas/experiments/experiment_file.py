@@ -8,7 +8,7 @@ from typing import Any
 
 from fadas.errors import ConfigError, unknown
 from fadas.registry import Table
-from fadas.runs.serialization import flatten, written
+from fadas.runs.serialization import flatten, toml_value
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _LETTERS = "letters, digits, '.', '_', '+' and '-', 100 at most"
 
 
-def load(
+def read_experiment(
     path: Path, overrides: Sequence[str] = (), profile: str | None = None, executor: str | None = None
 ) -> dict[str, Any]:
     """An experiment's tables, with one of its profiles, another executor, and then `a.b=c` overrides applied."""
@@ -77,7 +77,7 @@ def _override(tables: dict[str, Any], override: str) -> None:
     value = _read(text)
     if text in ("nan", "inf") and key.endswith(".kind"):  # of faults
         value = text
-    put(tables, key, value, f"--set {override}")
+    put_setting(tables, key, value, f"--set {override}")
     if key.partition(".")[0] in OWN_SECTIONS:
         _put_where_overridden(tables, key, value, f"--set {override}")
 
@@ -92,17 +92,17 @@ def _read(text: str) -> Any:
 
 def as_override(key: str, value: Any) -> str:
     """A setting as --set takes it."""
-    return f"{key}={value if isinstance(value, str) and _read(value) == value else written(value)}"
+    return f"{key}={value if isinstance(value, str) and _read(value) == value else toml_value(value)}"
 
 
 def _put_where_overridden(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
     """What a profile or the command line says of a section counts for every algorithm, whatever it has of its own."""
     for table in as_table(tables.get("algorithms", {}), "algorithms").values():
         if _has(table, key):
-            put(table, key, value, where)
+            put_setting(table, key, value, where)
 
 
-def put(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
+def put_setting(tables: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})
@@ -119,7 +119,7 @@ def _has(table: Any, key: str) -> bool:
     return True
 
 
-def select(tables: Table, only: Sequence[str] | None = None) -> list[str]:
+def select_algorithms(tables: Table, only: Sequence[str] | None = None) -> list[str]:
     """The labels of the algorithms to run."""
     labels = list(tables["algorithms"])
     for label in only or ():

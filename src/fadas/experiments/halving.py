@@ -9,9 +9,9 @@ from typing import Any
 
 from fadas.errors import ConfigError
 from fadas.experiments.resolve import resolve
-from fadas.experiments.sweep import Point, run_all
-from fadas.runs import writer as runs
-from fadas.runs.folder import checkpoint, checkpoints
+from fadas.experiments.sweep import Point, run_points
+from fadas.runs.folder import checkpoint_name, checkpoints
+from fadas.runs.run_reader import finished
 
 HALVING = (1 / 8, 1 / 2, 1.0)  # rungs, as shares of a run
 
@@ -27,7 +27,7 @@ class Ranked:
     best: bool
 
 
-def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
+def rank_points(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
     """Per algorithm, its points from best to worst by the mean score over the seeds. Without a score, none is best.
 
     A point that went further is better than one that was left behind, unless it diverged.
@@ -48,7 +48,7 @@ def rank(results: Sequence[tuple[Point, Mapping[str, Any]]]) -> list[Ranked]:
     return ranked
 
 
-def search(
+def search_points(
     todo: Sequence[Point],
     jobs: int,
     rungs: Sequence[float],
@@ -61,7 +61,7 @@ def search(
     and that are not run. Of runs that have fallen behind no checkpoint is kept. What cannot work is an error before
     anything is run: folders that cannot be written to or read, late evaluations.
     """
-    runs.finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
+    finished({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, overwrite=False, resume=True)
     if len(rungs) > 1:
         _check_evaluations(todo, rungs[0])
     waiting: dict[str, list[str]] = {}  # by algorithm: its points, the best first
@@ -72,7 +72,7 @@ def search(
     for share in rungs:
         results: list[tuple[Point, dict[str, Any]]] = []
         while True:
-            good = Counter(row.label for row in rank(results) if row.score is not None)
+            good = Counter(row.label for row in rank_points(results) if row.score is not None)
             chosen = {
                 (label, name) for label, names in waiting.items() for name in names[: wanted[label] - good[label]]
             }
@@ -83,23 +83,25 @@ def search(
             there = [(point, known[point.name, share]) for point in rung if (point.name, share) in known]
             results += there
             yield from there
-            for result in run_all([point for point in rung if (point.name, share) not in known], jobs):
+            for result in run_points([point for point in rung if (point.name, share) not in known], jobs):
                 results.append(result)
                 yield result
                 _give_up_behind(results, wanted)
-        ranked = rank(results)
+        ranked = rank_points(results)
         waiting = {label: [r.name for r in ranked if r.label == label and r.score is not None] for label in waiting}
         wanted = {label: survivors(number) for label, number in wanted.items()}
 
 
 def _give_up_behind(results: Sequence[tuple[Point, Mapping[str, Any]]], wanted: Mapping[str, int]) -> None:
     """Checkpoints are large, and grids too. Who is needed after all, because others diverge, begins anew."""
-    ranked = rank(results)
+    ranked = rank_points(results)
     for label, number in wanted.items():
         behind = [row.name for row in ranked if row.label == label][survivors(number) :]
         for point, summary in results:
             made = checkpoints(point.folder) if point.label == label and point.name in behind else []
-            if made and made[0].name == checkpoint(summary["step"]):  # it ends here, and did not get further before
+            if made and made[0].name == checkpoint_name(
+                summary["step"]
+            ):  # it ends here, and did not get further before
                 for path in made:
                     path.unlink(missing_ok=True)
 
@@ -121,7 +123,7 @@ def _check_evaluations(todo: Sequence[Point], share: float) -> None:
             raise ConfigError(f"{which}: {share:.1%} of a run are {steps} steps: run.eval_every must not be {every}")
 
 
-def count(todo: Sequence[Point], rungs: Sequence[float]) -> int:
+def count_runs(todo: Sequence[Point], rungs: Sequence[float]) -> int:
     """How many results `search` gives."""
     total = 0
     for label in {point.label for point in todo}:

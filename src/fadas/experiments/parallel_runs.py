@@ -18,7 +18,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def each(work: Callable[[T], R], todo: Sequence[T], jobs: int) -> Generator[tuple[T, R | Exception], None, None]:
+def run_in_processes(
+    work: Callable[[T], R], todo: Sequence[T], jobs: int
+) -> Generator[tuple[T, R | Exception], None, None]:
     """Results as they come, `jobs` at a time, the machine's cores shared among them. An exception is a result too.
 
     However it ends, no worker is left: what runs is interrupted as by SIGTERM; nothing further begins.

@@ -6,9 +6,9 @@ import torch
 
 from fadas.core.records import Record
 from fadas.errors import ConfigError
-from fadas.executors.torch_settings import threads
+from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.settings import RunConfig
-from fadas.runs import writer as runs
+from fadas.runs.serialization import to_json
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.preflight import rehearse
 from fadas.simulation.simulator import Simulation, simulate
@@ -37,7 +37,7 @@ def make_task(config: RunConfig) -> Task:
 
 def shared_task(config: RunConfig, tasks: dict[str, Task]) -> Task:
     """The run's task, or the one in `tasks` if it is the same: all methods of an experiment and seed share the data."""
-    key = runs.to_json([config.seed, config.tables["task"]])
+    key = to_json([config.seed, config.tables["task"]])
     if key not in tasks:
         tasks.clear()  # data may be large
         tasks[key] = make_task(config)
@@ -62,7 +62,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
     check_device(config)
     rehearse(config, task)
     try:
-        with threads(config.threads or torch.get_num_threads()):  # some executors have as many workers
+        with torch_threads(config.threads or torch.get_num_threads()):  # some executors have as many workers
             executor = config.executor(task, config.local, config.seed)
         return simulate(
             timeline,

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import save
 
 from fadas.errors import FULL, ConfigError, Diverged, Interrupted
-from fadas.executors.torch_settings import threads
+from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.prepare import OnRecord
 from fadas.experiments.provenance import provenance
 from fadas.experiments.settings import RunConfig
 from fadas.runs import checkpoint
 from fadas.runs import writer as runs
+from fadas.runs.run_reader import read_lines
 from fadas.runs.sinks import _tensorboard
 from fadas.runs.summary import summarise
 from fadas.simulation.simulator import Simulation
@@ -49,7 +50,7 @@ def execute(
     writer = runs.Writer(folder, config.tables, overwrite, kept, resume)
     if lost:
         say(f"{folder}: interrupted before, without a checkpoint that can be used; begun anew")
-    lines = [] if kept is None else runs.read_lines(folder / "metrics.jsonl")
+    lines = [] if kept is None else read_lines(folder / "metrics.jsonl")
     sink = make_sink(folder) if make_sink else None
     if counts := simulation.task.label_counts():
         writer.write_json("partition.json", {"counts": counts})
@@ -62,9 +63,9 @@ def execute(
     small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
     count = config.threads or (1 if small else torch.get_num_threads())
     every = config.run.checkpoint_every
-    behind, due, diverged, paused = checkpoint.Behind(), False, None, False
+    behind, due, diverged, paused = checkpoint.BackgroundWriter(), False, None, False
     try:
-        with threads(count), _interruptible(simulation):
+        with torch_threads(count), _interruptible(simulation):
             try:
                 for record in simulation:
                     lines.append(record.as_dict())
@@ -132,8 +133,11 @@ def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) ->
     """
     for path in checkpoint.found(folder):
         try:
-            tensors, values = checkpoint.read(path)
-            kept, commits = runs.kept(folder, values["metrics"]), [str(one) for one in values.get("commits", [])]
+            tensors, values = checkpoint.read_checkpoint(path)
+            kept, commits = (
+                runs.valid_length(folder, values["metrics"]),
+                [str(one) for one in values.get("commits", [])],
+            )
             restore(simulation, tensors, values)
             say(f"{folder}: continued after step {values['version']}")
             return kept, commits

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from fadas.errors import ConfigError
-from fadas.experiments.experiment_file import put
-from fadas.experiments.parallel_runs import each
+from fadas.experiments.experiment_file import put_setting
+from fadas.experiments.parallel_runs import run_in_processes
 from fadas.experiments.resolve import resolve
 from fadas.experiments.settings import RunConfig
 from fadas.registry import Table
-from fadas.runs import writer as runs
+from fadas.runs.folder import is_finished
+from fadas.runs.run_reader import read_run
 from fadas.runs.serialization import flatten
 from fadas.runs.summary import summarise
 
 
-def grid(tables: Table, label: str) -> list[dict[str, Any]]:
+def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
     """The points of the sweep of one algorithm: dotted keys of its table -> values."""
     table = tables.get("sweep", {}).get(label, {})
     if not isinstance(table, Mapping):
@@ -40,7 +41,7 @@ def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
     """The tables with one point of the grid put into the algorithm's table."""
     changed = copy.deepcopy(dict(tables))
     for key, value in point.items():
-        put(changed["algorithms"][label], key, value, f"sweep.{label}.{key}")
+        put_setting(changed["algorithms"][label], key, value, f"sweep.{label}.{key}")
     return changed
 
 
@@ -64,7 +65,9 @@ def name_of(point: Table) -> str:
     return ", ".join(f"{key}={value}" for key, value in point.items())
 
 
-def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float) -> list[Point]:
+def sweep_points(
+    tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float
+) -> list[Point]:
     """All runs of a sweep, each checked; a run is stored under out/<algorithm>/<point>-<seed>."""
     held_out = copy.deepcopy(dict(tables))
     if not isinstance(validation, int | float) or not 0 < validation < 1:
@@ -72,7 +75,7 @@ def points(tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path
     held_out.setdefault("task", {})["validation"] = validation
     found: list[Point] = []
     for label in labels:
-        combinations = grid(tables, label)
+        combinations = grid_points(tables, label)
         if not combinations:
             raise ConfigError(f"there is no grid for {label}; add a table such as [sweep.{label}]")
         for point in combinations:
@@ -112,13 +115,13 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
     config = resolve(point.tables, point.label, point.seed)
     busy: ConfigError | None = None
     try:
-        finished = runs.check(point.folder, config.tables, resume=True)
+        finished = is_finished(point.folder, config.tables, resume=True)
     except ConfigError as error:
         if error.matter != "busy":
             raise
         finished, busy = False, error
     if finished and point.share == 1:
-        return runs.read(point.folder).summary
+        return read_run(point.folder).summary
     timeline = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
     enough = point.share * timeline.arrivals.size  # client updates
     if point.share < 1 and (summary := _so_far(point.folder, enough)):
@@ -126,7 +129,7 @@ def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
     if busy:
         raise busy
     if finished:  # before it got that far: it diverged
-        return runs.read(point.folder).summary
+        return read_run(point.folder).summary
     task = shared_task(config, tasks)
     if "accuracy" not in task.measured:
         raise ConfigError("the task measures no accuracy, by which the best points could be told")
@@ -146,7 +149,7 @@ def _so_far(folder: Path, updates: float) -> dict[str, Any] | None:
     return None
 
 
-def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str, Any]]]:
+def run_points(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Results as they come, `jobs` runs at a time. A point that another process is at is tried once more at the end.
 
     However it ends, what runs is interrupted and keeps a checkpoint; no further point begins.
@@ -154,7 +157,7 @@ def run_all(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str,
     total = len(todo)
     for _ in range(2):
         busy: list[Point] = []
-        with closing(each(partial(run_point, {}), todo, jobs)) as results:
+        with closing(run_in_processes(partial(run_point, {}), todo, jobs)) as results:
             for point, result in results:
                 if isinstance(result, ConfigError) and result.matter in ("busy", "written"):
                     busy.append(point)

@@ -19,7 +19,7 @@ def trainable(name: str) -> bool:
     return not name.endswith(_STATISTICS)
 
 
-class Layout:
+class ArrayLayout:
     """Which arrays of a record are trained, which are averaged, and which (whole numbers) stay as they are."""
 
     def __init__(self, arrays: ArrayRecord, rule: Trainable) -> None:

@@ -17,11 +17,11 @@ from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Update
 from fadas.core.records import JobRecord, Record
 from fadas.core.server import Server
-from fadas.core.trial_step import rehearse_step
+from fadas.core.trial_step import trial_step
 from fadas.errors import ConfigError, Diverged
-from fadas.flower.arrays import Layout
+from fadas.flower.arrays import ArrayLayout
 from fadas.flower.journal import Journal
-from fadas.flower.messages import ask, update
+from fadas.flower.messages import parse_reply, train_message
 from fadas.flower.roster import Roster
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Federation:
     ) -> None:
         self.strategy, self.grid, self.evaluate, self.train_config = strategy, grid, evaluate, train_config
         self.steps = steps
-        self.layout = Layout(initial, strategy.trainable)
+        self.layout = ArrayLayout(initial, strategy.trainable)
         ledger = Ledger(strategy.schedule, 0, strategy.seed, open=True)
         self.server = Server(strategy.algorithm, ledger, self.layout.initial, strategy.checks)
         rehearse(self.server)
@@ -146,7 +146,7 @@ class Federation:
         while waiting:
             job = waiting.popleft()
             arrays, node = self.layout.write(self.server.base[job.id]), self.roster.nodes[job.client]
-            message = ask(job, node, arrays, self.train_config, strategy.seed, strategy.deadline)
+            message = train_message(job, node, arrays, self.train_config, strategy.seed, strategy.deadline)
             # one by one: for a message that it does not take, a grid returns no id or an empty one
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
@@ -172,7 +172,7 @@ class Federation:
             self._send(self._drop(job, reason, reply.error.reason or ""))
             return
         try:
-            news, loss = update(job, reply.content, self.server.base[job.id], self.layout, self.strategy.reply)
+            news, loss = parse_reply(job, reply.content, self.server.base[job.id], self.layout, self.strategy.reply)
         except Exception as error:  # nothing that a client sends may end the run
             self._send(self._drop(job, "malformed", f"{type(error).__name__} {error}"))
             return
@@ -282,7 +282,7 @@ def rehearse(server: Server) -> None:
     x, jobs = server.model, [Job(k, k, 0) for k in range(server.ledger.schedule.buffer)]
     updates = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1) for job in jobs]
     try:
-        rehearse_step(server.algorithm, x, updates, server.ledger.schedule.concurrency + len(jobs))  # as many may come
+        trial_step(server.algorithm, x, updates, server.ledger.schedule.concurrency + len(jobs))  # as many may come
     except Exception as error:  # the algorithm's parts may be the user's own
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(f"{server.algorithm} cannot take a step of {len(jobs)} updates: {text}") from error

@@ -14,11 +14,13 @@ from safetensors.torch import save
 
 import fadas
 from fadas.algorithms.algorithm import Algorithm
-from fadas.core.saved_state import pack, unpack
+from fadas.core.saved_state import load_server, save_server
 from fadas.errors import ConfigError
 from fadas.runs import checkpoint, lock
 from fadas.runs import writer as runs
-from fadas.runs.same_run import differences
+from fadas.runs.folder import claim
+from fadas.runs.run_reader import read_lines
+from fadas.runs.same_run import differing_settings
 from fadas.runs.serialization import dumps
 from fadas.runs.summary import summarise
 
@@ -72,7 +74,7 @@ class Journal:
 
     def _claim(self) -> None:
         try:
-            runs.claim(self.folder, self._tables, overwrite=True)
+            claim(self.folder, self._tables, overwrite=True)
         except ConfigError as error:  # its advice is for the command line
             if error.matter == "busy":
                 raise ConfigError(f"{error}: choose another folder, or end that one") from None
@@ -102,7 +104,7 @@ class Journal:
         draft = self.folder / "config.toml.tmp"  # there may be more steps to do than at first
         draft.write_text(dumps(self._tables), encoding="utf-8")
         os.replace(draft, self.folder / "config.toml")
-        self._lines = runs.read_lines(self.folder / "metrics.jsonl")
+        self._lines = read_lines(self.folder / "metrics.jsonl")
         return True
 
     def _refusal(self, what: str) -> ConfigError:
@@ -114,13 +116,13 @@ class Journal:
             held = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             return [f"config.toml cannot be read: {error}"]
-        return differences(held, self._tables)
+        return differing_settings(held, self._tables)
 
     def _load(self, path: Path) -> int | None:
         """Go back to a checkpoint: the bytes of metrics.jsonl that belong to it, or None where it cannot be used."""
         try:
-            tensors, values = checkpoint.read(path)
-            kept = runs.kept(self.folder, values["metrics"])
+            tensors, values = checkpoint.read_checkpoint(path)
+            kept = runs.valid_length(self.folder, values["metrics"])
             self._restore(tensors, values)
             return kept
         except (ValueError, KeyError, TypeError, OSError) as error:
@@ -129,7 +131,7 @@ class Journal:
 
     def _restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         federation, server = self.federation, self.federation.server
-        unpack(server, tensors, values)
+        load_server(server, tensors, values)
         federation.roster.restore(list(values["nodes"]), list(values.get("absent", [])))
         server.ledger.clients = len(federation.roster.nodes)
         server.ledger.resume(server.state.version, [u.job for u in server.buffer], values["next_id"])
@@ -141,7 +143,7 @@ class Journal:
     def checkpoint(self) -> None:
         assert self._writer
         federation, server = self.federation, self.federation.server
-        tensors, values = pack(server)
+        tensors, values = save_server(server)
         kept = {update.job.id for update in server.buffer}
         values |= {
             "next_id": server.ledger.next_id,
@@ -154,7 +156,7 @@ class Journal:
             **dict(zip(_COUNTERS, (federation.updates, federation.dropped, federation.expired), strict=True)),
             "metrics": self._writer.mark(),
         }
-        checkpoint.write(self.folder, federation.updates, tensors, values)
+        checkpoint.write_checkpoint(self.folder, federation.updates, tensors, values)
 
     def close(self) -> None:
         """Let another process go on here."""

@@ -4,10 +4,12 @@ from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageTyp
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
-from fadas.flower.arrays import Layout
+from fadas.flower.arrays import ArrayLayout
 
 
-def ask(job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: int, deadline: float) -> Message:
+def train_message(
+    job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: int, deadline: float
+) -> Message:
     """The message that has a node do a job.
 
     It outlives the deadline, which is the server's to enforce: for Flower, by whose clocks a reply's time is what its
@@ -20,7 +22,7 @@ def ask(job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: in
     return Message(content, node, MessageType.TRAIN, ttl=deadline + DEFAULT_TTL, group_id=str(job.version + 1))
 
 
-def update(job: Job, content: RecordDict, base: Model, layout: Layout, reply: str) -> tuple[Update, float]:
+def parse_reply(job: Job, content: RecordDict, base: Model, layout: ArrayLayout, reply: str) -> tuple[Update, float]:
     """A reply's content as an update, and the client's loss."""
     (arrays,) = content.array_records.values()
     model, start = layout.read(arrays, base), layout.sent(base.params)

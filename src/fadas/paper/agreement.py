@@ -23,7 +23,7 @@ class Measured:
         return f"{self.text} {MARKS[self.verdict]}".strip()
 
 
-def accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measured:
+def measured_accuracy(artefact: Artefact, row: Row, column: int, results: Path) -> Measured:
     found = results_of(artefact, row, column, results)
     if not found:
         return Measured("not run", "not run")
@@ -75,7 +75,7 @@ def _diverged(found: list[Result], artefact: Artefact, row: Row) -> Measured:
     return Measured(text, "worse" if row.published else "")
 
 
-def published(row: Row, column: int) -> str:
+def published_text(row: Row, column: int) -> str:
     if row.published is None:
         return "-"
     entry = row.published[column]

@@ -152,19 +152,19 @@ def _paper() -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
 
 
-def load(cell: Cell, results: Path) -> Result | None:
+def find_result(cell: Cell, results: Path) -> Result | None:
     """The result of a cell; None where it has not been run."""
     path = cell.path(results)
-    return read(path) if path.exists() else None
+    return read_result(path) if path.exists() else None
 
 
 def results_of(artefact: Artefact, row: Row, column: int, results: Path) -> list[Result]:
     """What has been run of a table's entry: a result for each seed."""
     cells = artefact.cells(row, list(artefact.columns.values())[column])
-    return [result for result in (load(cell, results) for cell in cells) if result]
+    return [result for result in (find_result(cell, results) for cell in cells) if result]
 
 
-def read(path: Path) -> Result:
+def read_result(path: Path) -> Result:
     try:
         result = Result(**json.loads(path.read_text(encoding="utf-8")))
         numbers = [result.wall, *(result.delays[key] for key in TAUS)]

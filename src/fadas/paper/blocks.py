@@ -22,7 +22,7 @@ class Block:
     curves: Curves = field(default_factory=Curves)
 
 
-def markdown(page: Sequence[Block], figures: str) -> str:
+def render_markdown(page: Sequence[Block], figures: str) -> str:
     parts: list[str] = []
     for block in page:
         match block.kind:
@@ -40,7 +40,7 @@ def markdown(page: Sequence[Block], figures: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def html(page: Sequence[Block], figures: str) -> str:
+def render_html(page: Sequence[Block], figures: str) -> str:
     parts: list[str] = []
     for block in page:
         match block.kind:

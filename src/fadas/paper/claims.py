@@ -24,7 +24,7 @@ class _Line(NamedTuple):
     text: str
 
 
-def reading(figure: Artefact, results: Path) -> Reading:
+def judge_figure(figure: Artefact, results: Path) -> Reading:
     """Are the lines of a figure in the order that the paper reads from its own?"""
     found = {row.name: results_of(figure, row, 0, results) for row in figure.rows}
     pairs = [(pair, 1) for pair in figure.ahead] + [(pair, 0) for pair in figure.alike]
@@ -99,7 +99,7 @@ def _accuracy(run: Result, axis: int, end: float) -> _Line:
     return _Line(mean, spread, f"{mean:.1f} ± {spread:.1f}")
 
 
-def nearest(table: Artefact, column: int, results: Path) -> str:
+def nearest_reading(table: Artefact, column: int, results: Path) -> str:
     """Of a table whose rows are all readings of one published entry: which of them comes nearest to it?"""
     first = table.rows[0].published
     if len(table.rows) < 3 or not first or any(row.published != first for row in table.rows):

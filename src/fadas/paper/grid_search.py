@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 from fadas.errors import ConfigError
 from fadas.experiments import sweep
 from fadas.experiments.experiment_file import as_override
+from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
 from fadas.experiments.prepare import check_device
 from fadas.experiments.provenance import provenance
 from fadas.experiments.resolve import resolve
-from fadas.paper.agreement import OUTSIDE, accuracy
+from fadas.paper.agreement import OUTSIDE, measured_accuracy
 from fadas.paper.artefacts import Artefact, Cell, Row
-from fadas.paper.results import SEED, Search, path_of, read
-from fadas.paper.run_cells import Places, done, keep, make_config, make_tables
+from fadas.paper.results import SEED, Search, read_search, search_path
+from fadas.paper.run_cells import Places, has_result, make_config, make_tables, write_result
 from fadas.runs import lock
-from fadas.runs.same_run import same
+from fadas.runs.same_run import same_run
 
 VALIDATION = 0.1
 Watch = Callable[[str, int], Callable[[int, str, int], None]]  # (what, its runs) -> whom to tell (done, of what, total)
@@ -39,7 +40,7 @@ class Entry(NamedTuple):
         return Cell(self.experiment, self.row.method, SEED, self.row.set)
 
 
-def outside(artefacts: Sequence[Artefact], methods: Container[str], places: Places) -> Iterator[Entry]:
+def entries_outside_spread(artefacts: Sequence[Artefact], methods: Container[str], places: Places) -> Iterator[Entry]:
     """The entries of tables that have a result, and not the paper's, and a grid."""
     for artefact in artefacts:
         if artefact.kind != "accuracy" or len({row.method for row in artefact.rows}) < len(artefact.rows):
@@ -47,17 +48,17 @@ def outside(artefacts: Sequence[Artefact], methods: Container[str], places: Plac
         for column, experiment in enumerate(artefact.columns.values()):
             for row in artefact.rows:
                 entry = Entry(artefact, row, experiment)
-                if row.method not in methods or not all(done(c, places) for c in artefact.cells(row, experiment)):
+                if row.method not in methods or not all(has_result(c, places) for c in artefact.cells(row, experiment)):
                     continue
-                grid = sweep.grid(make_tables(entry.cell, places.experiments), row.method)
-                if grid and accuracy(artefact, row, column, places.results).verdict in OUTSIDE:
+                grid = sweep.grid_points(make_tables(entry.cell, places.experiments), row.method)
+                if grid and measured_accuracy(artefact, row, column, places.results).verdict in OUTSIDE:
                     yield entry
 
 
-def search(cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch) -> Search:
+def search_grid(cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch) -> Search:
     """Search a cell's grid, from where an earlier attempt was interrupted. What is known is kept after every run."""
     folder = places.work / cell.experiment / "searches" / cell.name
-    lock.take(folder)
+    lock.acquire(folder)
     try:
         return _search(cell, places, overrides, executor, watch, folder)
     finally:
@@ -68,13 +69,13 @@ def _search(
     cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch, folder: Path
 ) -> Search:
     tables = make_tables(cell, places.experiments, overrides, executor)
-    points = sweep.points(tables, [cell.method], [SEED], folder, VALIDATION)
-    config, path = make_config(cell, places.experiments, overrides, executor), path_of(cell, places.results)
+    points = sweep.sweep_points(tables, [cell.method], [SEED], folder, VALIDATION)
+    config, path = make_config(cell, places.experiments, overrides, executor), search_path(cell, places.results)
     grid = [point.point for point in points]
-    found = read(path) if path.exists() else None
+    found = read_search(path) if path.exists() else None
     if found:
         blank = {"executor": {}} if found.complete else {}  # while it goes on, all points have one precision
-        alike = same({**found.config, **blank}, {**config.tables, **blank})
+        alike = same_run({**found.config, **blank}, {**config.tables, **blank})
         if not (alike and (found.grid, found.validation) == (grid, VALIDATION)):
             raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "stale")
         if found.complete:
@@ -89,23 +90,23 @@ def _search(
     settings = cell.experiment, cell.method, SEED, list(cell.changes), VALIDATION, grid
     found = Search(*settings, tried, False, None, None, dict(config.tables), **origin)
     known = {(sweep.name_of(point), share): _summary(score) for point, share, score in tried}
-    total = sweep.count(points, sweep.HALVING)
+    total = count_runs(points, HALVING)
     tell = watch(f"{cell.experiment} {cell.name}", total)
     results: dict[str, tuple[sweep.Point, dict[str, Any]]] = {}
-    for number, (point, summary) in enumerate(sweep.search(points, 1, sweep.HALVING, known), 1):
+    for number, (point, summary) in enumerate(search_points(points, 1, HALVING, known), 1):
         results[point.name] = point, summary
         score = summary.get("accuracy")
         if (point.name, point.share) not in known:
             tried.append((point.point, point.share, score))
-            keep(asdict(found), path)
+            write_result(asdict(found), path)
         text = "diverged" if score is None else f"{score:.1%}"
         tell(number, f"{point.name}: {text}", max(total, number))
-    found, best = replace(found, complete=True), sweep.rank(list(results.values()))
+    found, best = replace(found, complete=True), rank_points(list(results.values()))
     if best[0].best:  # of equals, the one that changes least
         equals = [row for row in best if (row.score, row.share) == (best[0].score, best[0].share)]
         winner = min((_beyond(cell, row.point, places) for row in equals), key=len)
         found = replace(found, winner=winner, score=best[0].score)
-    keep(asdict(found), path)
+    write_result(asdict(found), path)
     return found
 
 
@@ -123,7 +124,7 @@ def _check_settings(cell: Cell, point: sweep.Point, places: Places) -> None:
     tables = make_tables(cell, places.experiments)
     meant = resolve(sweep.with_point(tables, cell.method, point.point), cell.method, SEED).tables
     told = make_config(replace(cell, changes=(*cell.changes, *_changes(cell, point.point))), places.experiments).tables
-    if not same(meant, told):
+    if not same_run(meant, told):
         raise ConfigError(f"{cell.experiment}.toml: the point {point.name} cannot be told as settings")
 
 
@@ -138,6 +139,6 @@ def _beyond(cell: Cell, point: dict[str, Any], places: Places) -> list[str]:
     for change in list(changes):
         rest = [one for one in changes if one != change]
         with suppress(ConfigError):  # some make sense only beside others
-            if same(made(rest), whole):
+            if same_run(made(rest), whole):
                 changes = rest
     return changes

@@ -8,13 +8,13 @@ from statistics import fmean
 
 from fadas.core.records import TAUS
 from fadas.errors import ConfigError
-from fadas.paper.agreement import MARKS, Measured, accuracy, published, time_to_target
+from fadas.paper.agreement import MARKS, Measured, measured_accuracy, published_text, time_to_target
 from fadas.paper.artefacts import Artefact, Result, artefacts, published_delays, results_of
-from fadas.paper.blocks import Block, Curves, html, markdown, slug
-from fadas.paper.claims import measured_by, nearest, reading
-from fadas.paper.page_figures import draw
-from fadas.paper.shown import known_cells, others, shown
-from fadas.paper.tuned import tuned
+from fadas.paper.blocks import Block, Curves, render_html, render_markdown, slug
+from fadas.paper.claims import judge_figure, measured_by, nearest_reading
+from fadas.paper.page_figures import draw_curves
+from fadas.paper.shown import known_cells, shown_results, unlisted_results
+from fadas.paper.tuned import tuned_blocks
 from fadas.runs.same_run import precision
 
 Readings = list[Artefact]  # the paper as printed and, where there is that, as in the released code
@@ -47,7 +47,7 @@ _RELEASED = (
 )
 
 
-def write(path: Path, results: Path) -> list[Path]:
+def write_page(path: Path, results: Path) -> list[Path]:
     """The page as Markdown and HTML, and its figures in a folder beside it named like it."""
     if not results.is_dir():
         raise ConfigError(f"there is no folder {results}; --results says where results are kept")
@@ -59,12 +59,12 @@ def write(path: Path, results: Path) -> list[Path]:
     for block in blocks(results):
         if block.kind == "figure":
             title, axis = block.head
-            drawn += draw(block.text, title, axis, block.curves, figures)
+            drawn += draw_curves(block.text, title, axis, block.curves, figures)
         page.append(block)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(markdown(page, figures.name), encoding="utf-8")
+    path.write_text(render_markdown(page, figures.name), encoding="utf-8")
     beside = path.with_suffix(".html")
-    beside.write_text(html(page, figures.name), encoding="utf-8")
+    beside.write_text(render_html(page, figures.name), encoding="utf-8")
     return [path, beside, *drawn]
 
 
@@ -100,7 +100,7 @@ def _readings() -> list[Readings]:
 
 def _made(results: Path) -> str:
     """Where the numbers come from."""
-    found = shown(results)
+    found = shown_results(results)
     if not found:
         return "Nothing has been run yet."
     devices = Counter(f"{one.device}, {precision(one.config)}, torch {one.versions.get('torch')}" for one in found)
@@ -135,7 +135,7 @@ def _overview(results: Path) -> Block:
 def _tally(artefact: Artefact, results: Path) -> str:
     counts = Counter(one.verdict for row in _measured(artefact, results).values() for one in row)
     if artefact.kind == "figure":
-        lines, verdict = f"{counts['']} of {counts.total()} lines run", reading(artefact, results).verdict
+        lines, verdict = f"{counts['']} of {counts.total()} lines run", judge_figure(artefact, results).verdict
         return lines if verdict == "is open" else f"{lines}; {verdict}"
     marks = [f"{mark} {counts[verdict]}" for verdict, mark in MARKS.items() if mark and counts[verdict]]
     return ", ".join([*marks, f"{counts['']} not in the paper"] if counts[""] else marks)
@@ -143,7 +143,7 @@ def _tally(artefact: Artefact, results: Path) -> str:
 
 def _measured(artefact: Artefact, results: Path) -> dict[str, list[Measured]]:
     """By the names of its rows: an entry for each column."""
-    measure = time_to_target if artefact.kind == "time" else accuracy
+    measure = time_to_target if artefact.kind == "time" else measured_accuracy
     columns = range(len(artefact.columns))
     return {row.name: [measure(artefact, row, column, results) for column in columns] for row in artefact.rows}
 
@@ -151,7 +151,7 @@ def _measured(artefact: Artefact, results: Path) -> dict[str, list[Measured]]:
 def _figures(readings: Readings, results: Path) -> Iterator[Block]:
     yield Block("text", f"The paper's reading: {readings[0].claim}")
     yield _comparison(readings, results)
-    verdicts = {kind: reading(one, results) for kind, one in zip(_kinds(readings), readings, strict=True)}
+    verdicts = {kind: judge_figure(one, results) for kind, one in zip(_kinds(readings), readings, strict=True)}
     sentences = [f"**{kind.capitalize()}, this {verdict}**: {text}." for kind, (verdict, text) in verdicts.items()]
     yield Block("text", f"{' '.join(sentences)} (Compared: {measured_by(readings[0])}.)")
     for artefact in readings:
@@ -177,7 +177,7 @@ def _times(readings: Readings, results: Path) -> Iterator[Block]:
             reading = ", released code" if artefact.original else ""
             entries = [f"{heading}{reading}", f"{original.targets[column]:.0%}"]
             for row in original.rows:
-                entries += [published(row, column)] if original.compared else []
+                entries += [published_text(row, column)] if original.compared else []
                 entries.append(_entry(ours, row.name, column))
             rows.append(tuple(entries))
     head = ("", "target", *_headings([row.name for row in original.rows], kinds))
@@ -187,10 +187,10 @@ def _times(readings: Readings, results: Path) -> Iterator[Block]:
 def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
     artefact = readings[0]
     yield _comparison(readings, results)
-    near = {heading: nearest(artefact, column, results) for column, heading in enumerate(artefact.columns)}
+    near = {heading: nearest_reading(artefact, column, results) for column, heading in enumerate(artefact.columns)}
     if sentences := [f"{heading}: {text}." for heading, text in near.items() if text]:
         yield Block("text", " ".join(sentences))
-    yield from tuned(zip(readings, _kinds(readings), strict=True), results)
+    yield from tuned_blocks(zip(readings, _kinds(readings), strict=True), results)
     if artefact.seeds > 1:
         return  # the table of one seed shows the rest
     yield from _last_fifth(readings, results)
@@ -208,7 +208,7 @@ def _accuracies(readings: Readings, results: Path) -> Iterator[Block]:
     beside = [
         (", ".join([one.method, *one.changes]), f"{heading}, seed {one.seed}", _percent(one))
         for heading, experiment in artefact.columns.items()
-        for one in others(experiment, results, known)
+        for one in unlisted_results(experiment, results, known)
     ]
     if beside:
         yield Block("text", "With other settings than the published ones, or other seeds:")
@@ -223,7 +223,7 @@ def _comparison(readings: Readings, results: Path) -> Block:
     for row in artefact.rows:
         entries = [row.name]
         for column in range(len(artefact.columns)):
-            entries += [published(row, column)] if artefact.compared else []
+            entries += [published_text(row, column)] if artefact.compared else []
             entries += [_entry(one, row.name, column) for one in measured]
         rows.append(tuple(entries))
     kinds = ["paper", *_kinds(readings)] if artefact.compared else _kinds(readings)

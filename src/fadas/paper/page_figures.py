@@ -12,7 +12,7 @@ _AXES = {"step": (0, "communication rounds"), "updates": (1, "client trips"), "t
 _SMOOTH = 10  # evaluations: single ones swing so much that lines would hide each other
 
 
-def draw(name: str, title: str, axis: str, curves: Curves, folder: Path) -> list[Path]:
+def draw_curves(name: str, title: str, axis: str, curves: Curves, folder: Path) -> list[Path]:
     """The figure as PNG and SVG, one line for each run."""
     place, label = _AXES[axis]
     both = {run.partition(",")[0] for run in curves} == {"FADAS", "FADAS-DA"}

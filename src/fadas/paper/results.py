@@ -47,19 +47,19 @@ class Search:
         return Row(row.name, row.method, row.published, merged(*row.set, *self.winner))
 
 
-def path_of(cell: Cell, results: Path) -> Path:
+def search_path(cell: Cell, results: Path) -> Path:
     return results / cell.experiment / "searches" / f"{cell.name}.json"
 
 
-def find(row: Row, experiment: str, results: Path) -> Search | None:
+def find_search(row: Row, experiment: str, results: Path) -> Search | None:
     """The search for better settings of a row in one of its columns, complete or not; None where there is none."""
-    path = path_of(Cell(experiment, row.method, SEED, row.set), results)
-    return read(path) if path.exists() else None
+    path = search_path(Cell(experiment, row.method, SEED, row.set), results)
+    return read_search(path) if path.exists() else None
 
 
 def tuned_cells(artefact: Artefact, row: Row, experiment: str, results: Path) -> list[Cell]:
     """The cells that a search has found for a row, one for each of the artefact's seeds."""
-    search = find(row, experiment, results)
+    search = find_search(row, experiment, results)
     winning = search.winning(row) if search else None
     return artefact.cells(winning, experiment) if winning else []
 
@@ -77,7 +77,7 @@ _KINDS = {
 }
 
 
-def read(path: Path) -> Search:
+def read_search(path: Path) -> Search:
     try:
         search = Search(**json.loads(path.read_text(encoding="utf-8")))
         if wrong := [name for name, kind in _KINDS.items() if not isinstance(getattr(search, name), kind)]:
@@ -93,7 +93,7 @@ def read(path: Path) -> Search:
             raise ValueError("a number is missing")
         if not all(isinstance(point, dict) for point in (*search.grid, *(point for point, _, _ in search.tried))):
             raise ValueError("a point is not one")
-        if path != path_of(search.cell, path.parents[2]):
+        if path != search_path(search.cell, path.parents[2]):
             raise ValueError(f"it holds {search.experiment} {search.cell.name}")
     except (*DAMAGE, OSError) as error:
         raise ConfigError(f"{path} is not a search of fadas: {type(error).__name__}: {error}", "damaged") from None

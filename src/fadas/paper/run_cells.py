@@ -9,16 +9,18 @@ from typing import Any
 
 from fadas.core.records import TAUS
 from fadas.errors import ConfigError
-from fadas.experiments.experiment_file import load, select
+from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import OnRecord, make_plan, make_simulation, shared_task
 from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute
 from fadas.experiments.settings import RunConfig
 from fadas.paper.artefacts import Artefact, Cell, Result
-from fadas.paper.artefacts import load as load_result
+from fadas.paper.artefacts import find_result as load_result
 from fadas.runs import lock
-from fadas.runs import writer as runs
-from fadas.runs.same_run import same
+from fadas.runs.folder import claim
+from fadas.runs.run_reader import Run, finished, read_run
+from fadas.runs.same_run import same_run
+from fadas.runs.serialization import to_json
 from fadas.tasks.task import Task
 
 Say = Callable[[str], None]
@@ -32,7 +34,7 @@ class Places:
     work: Path  # the runs themselves
 
 
-def chosen(
+def select_cells(
     artefacts: Sequence[Artefact], only: Sequence[str] | None, seeds: int | None, rounds: int | None
 ) -> list[Cell]:
     """The cells of some artefacts, each once."""
@@ -45,7 +47,7 @@ def chosen(
     return [cell for cell in cells if not only or cell.method in only]
 
 
-def done(cell: Cell, places: Places) -> bool:
+def has_result(cell: Cell, places: Places) -> bool:
     """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not.
 
     But for how it was computed: that is the user's choice, and the page names the precision.
@@ -53,7 +55,7 @@ def done(cell: Cell, places: Places) -> bool:
     result = load_result(cell, places.results)
     if result:
         now = {**make_config(cell, places.experiments).tables, "executor": result.config.get("executor", {})}
-        if not same(result.config, now):
+        if not same_run(result.config, now):
             path = cell.path(places.results)
             raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "stale")
     return result is not None
@@ -62,7 +64,7 @@ def done(cell: Cell, places: Places) -> bool:
 def make_config(cell: Cell, experiments: Path, overrides: Sequence[str] = (), executor: str | None = None) -> RunConfig:
     """A cell's settings."""
     tables = make_tables(cell, experiments, overrides, executor)
-    (label,) = select(tables, [cell.method])
+    (label,) = select_algorithms(tables, [cell.method])
     return resolve(tables, label, cell.seed)
 
 
@@ -72,12 +74,14 @@ def make_tables(
     """A cell's experiment. `rounds=N` stands for N x M client updates, whatever the method makes of them."""
     path = experiments / f"{cell.experiment}.toml"
     plain = [change for change in cell.changes if not change.startswith("rounds=")]
-    buffer = load(path, plain).get("schedule", {}).get("buffer", 1)
+    buffer = read_experiment(path, plain).get("schedule", {}).get("buffer", 1)
     rounds = [int(change.partition("=")[2]) for change in cell.changes if change.startswith("rounds=")]
-    return load(path, [*plain, *(f"run.updates={n * buffer}" for n in rounds), *overrides], executor=executor)
+    return read_experiment(
+        path, [*plain, *(f"run.updates={n * buffer}" for n in rounds), *overrides], executor=executor
+    )
 
 
-def run(
+def run_cells(
     cells: Sequence[Cell],
     places: Places,
     overrides: Sequence[str],
@@ -93,21 +97,21 @@ def run(
     # mistakes show before anything is run
     configs = {cell: make_config(cell, places.experiments, overrides, executor) for cell in cells}
     folders = {cell: places.work / cell.experiment / cell.name for cell in cells}
-    runs.finished({folders[cell]: config.tables for cell, config in configs.items()}, overwrite=False, resume=True)
+    finished({folders[cell]: config.tables for cell, config in configs.items()}, overwrite=False, resume=True)
     tasks: dict[str, Task] = {}
     queue, busy = list(cells), set[Cell]()
     for cell in queue:
         config, folder = configs[cell], folders[cell]
         path = cell.path(places.results)
         try:
-            if not runs.claim(folder, config.tables, resume=True):  # now: to set up a run may take minutes
+            if not claim(folder, config.tables, resume=True):  # now: to set up a run may take minutes
                 task = shared_task(config, tasks)
                 timeline = make_plan(config, task)
                 on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
                 simulation = make_simulation(config, task, timeline)
                 execute(config, simulation, folder, on_record, resume=True, say=say)
-            result = _result(cell, runs.read(folder))
-            keep(asdict(result), path)
+            result = _result(cell, read_run(folder))
+            write_result(asdict(result), path)
         except ConfigError as error:
             if error.matter not in ("busy", "written"):
                 raise
@@ -121,7 +125,7 @@ def run(
         yield cell, result
 
 
-def _result(cell: Cell, run: runs.Run) -> Result:
+def _result(cell: Cell, run: Run) -> Result:
     summary = run.summary
     return Result(
         experiment=cell.experiment,
@@ -146,9 +150,9 @@ def _result(cell: Cell, run: runs.Run) -> Result:
     )
 
 
-def keep(value: dict[str, Any], path: Path) -> None:
+def write_result(value: dict[str, Any], path: Path) -> None:
     """A JSON file, there whole or not at all. One key a line: a person can read it, and a diff says what changed."""
-    lines = (f"{json.dumps(key)}: {runs.to_json(item)}" for key, item in value.items())
+    lines = (f"{json.dumps(key)}: {to_json(item)}" for key, item in value.items())
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write it too
     try:

@@ -2,24 +2,24 @@
 
 from pathlib import Path
 
-from fadas.paper.artefacts import Cell, Result, artefacts, load, read
+from fadas.paper.artefacts import Cell, Result, artefacts, find_result, read_result
 from fadas.paper.results import tuned_cells
 
 
-def shown(results: Path) -> list[Result]:
+def shown_results(results: Path) -> list[Result]:
     """All that the page shows: what has been run of the artefacts, tuned too, and `others` of their experiments."""
     cells = known_cells(results)
-    found = [result for result in (load(cell, results) for cell in cells) if result]
+    found = [result for result in (find_result(cell, results) for cell in cells) if result]
     experiments = dict.fromkeys(cell.experiment for cell in cells)
-    return found + [one for experiment in experiments for one in others(experiment, results, cells)]
+    return found + [one for experiment in experiments for one in unlisted_results(experiment, results, cells)]
 
 
-def others(experiment: str, results: Path, known: dict[Cell, None]) -> list[Result]:
+def unlisted_results(experiment: str, results: Path, known: dict[Cell, None]) -> list[Result]:
     """Results of an experiment that belong to no artefact: other settings, or other seeds.
 
     Shortened runs are trials, and not shown.
     """
-    found = [read(path) for path in sorted((results / experiment).glob("*.json"))]
+    found = [read_result(path) for path in sorted((results / experiment).glob("*.json"))]
     return [
         one
         for one in found

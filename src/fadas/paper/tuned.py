@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fadas.paper.agreement import OUTSIDE, Measured, accuracy, published
+from fadas.paper.agreement import OUTSIDE, Measured, measured_accuracy, published_text
 from fadas.paper.artefacts import Artefact, short
 from fadas.paper.blocks import Block
-from fadas.paper.results import Search, find
+from fadas.paper.results import Search, find_search
 
 _PUBLISHED = "the published ones"
 _TUNED = (
@@ -17,20 +17,23 @@ _TUNED = (
 _VERDICTS = {"agrees": "agrees with", "better": "is better than", "worse": "is worse than"}
 
 
-def tuned(readings: Iterable[tuple[Artefact, str]], results: Path) -> Iterator[Block]:
+def tuned_blocks(readings: Iterable[tuple[Artefact, str]], results: Path) -> Iterator[Block]:
     """What the paper's grids hold for entries that are not the paper's: both numbers, and a sentence on each."""
     rows: list[tuple[str, ...]] = []
     sentences: list[str] = []
     for artefact, kind in readings:
         for column, (heading, experiment) in enumerate(artefact.columns.items()):
             for row in artefact.rows:
-                before, search = accuracy(artefact, row, column, results), find(row, experiment, results)
+                before, search = (
+                    measured_accuracy(artefact, row, column, results),
+                    find_search(row, experiment, results),
+                )
                 if not search or before.verdict not in OUTSIDE:
                     continue  # a search may have been made for another table
                 name = row.name if kind != "released code" else f"{row.name}, {kind}"
                 winning = search.winning(row)
-                after = accuracy(artefact, winning, column, results) if winning else None
-                line = name, heading, published(row, column), before.marked
+                after = measured_accuracy(artefact, winning, column, results) if winning else None
+                line = name, heading, published_text(row, column), before.marked
                 score = "-" if search.score is None else f"{100 * search.score:.1f}"
                 rows.append((*line, _best(search), score, after.marked if after else "-"))
                 if after and after.verdict != "not run":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from fadas.core.records import TAUS
-from fadas.runs.run_reader import Run, grouped
+from fadas.runs.run_reader import Run, group_runs
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     updates = min((run.records[-1]["updates"] for run in sound), default=0)
     targets = {run.summary.get("target") for run in sound}
     target = targets.pop() if len(targets) == 1 else None
-    rows = [_row(name, group, time, updates) for name, group in grouped(runs).items()]
+    rows = [_row(name, group, time, updates) for name, group in group_runs(runs).items()]
     return Comparison(time, updates, target, rows)
 
 
@@ -84,7 +84,7 @@ def _std(values: list[float | None]) -> float:
     return pstdev([value for value in values if value is not None] or [0.0])
 
 
-def header(comparison: Comparison) -> list[str]:
+def table_header(comparison: Comparison) -> list[str]:
     """Column titles; a newline is where a title may break."""
     target = f"time to\n{comparison.target:.0%}" if comparison.target else "time to\ntarget"
     return [
@@ -98,7 +98,7 @@ def header(comparison: Comparison) -> list[str]:
     ]
 
 
-def cells(comparison: Comparison) -> list[list[str]]:
+def table_cells(comparison: Comparison) -> list[list[str]]:
     """The table as text, in the order of the header."""
     alike = len({row.seeds for row in comparison.rows}) == 1
     names = [row.algorithm if alike else f"{row.algorithm}, seeds: {row.seeds}" for row in comparison.rows]

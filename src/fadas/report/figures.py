@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fadas.report.timeline import timeline
-from fadas.runs.run_reader import Run, grouped
+from fadas.runs.run_reader import Run, group_runs
 
 STYLE: Any = {
     "font.size": 10,
@@ -53,7 +53,7 @@ class Drawn:
 
 def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
     """The figures of a report. One that these runs cannot fill is left out, and so are runs that diverged."""
-    groups = grouped([run for run in runs if not run.diverged])
+    groups = group_runs([run for run in runs if not run.diverged])
     if not groups:
         return
     for name, title, caption, draw in FIGURES:
@@ -64,7 +64,7 @@ def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
                 plt.close(figure)
 
 
-def save(runs: Sequence[Run], folder: Path) -> None:
+def save_figures(runs: Sequence[Run], folder: Path) -> None:
     """Each figure as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     for drawn in figures(runs):

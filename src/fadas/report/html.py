@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from fadas.report.comparison import Comparison, cells, compare, header
+from fadas.report.comparison import Comparison, compare, table_cells, table_header
 from fadas.report.figures import Drawn, figures
 from fadas.runs.run_reader import Run
 from fadas.runs.serialization import dumps
@@ -26,7 +26,7 @@ pre { background: #f5f7f9; padding: .8rem; overflow: auto; }
 """
 
 
-def write(runs: Sequence[Run], path: Path) -> None:
+def write_report(runs: Sequence[Run], path: Path) -> None:
     path.write_text(page(runs), encoding="utf-8")
 
 
@@ -43,7 +43,7 @@ def page(runs: Sequence[Run]) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>fadas: {name}</title><style>{CSS}</style></head>
 <body><h1>{name}</h1><p class="lead">{lead}</p>
-{_table(header(comparison), cells(comparison), _best(comparison))}
+{_table(table_header(comparison), table_cells(comparison), _best(comparison))}
 {"".join(_diverged(run) for run in runs if run.diverged)}
 {"".join(map(_figure, figures(runs)))}
 <h2>Settings</h2>

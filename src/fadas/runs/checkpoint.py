@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from fadas.runs.folder import checkpoint as name_of
+from fadas.runs.folder import checkpoint_name as name_of
 from fadas.runs.folder import checkpoints as found
 
 _DIGEST = 64
@@ -41,7 +41,7 @@ class Damaged(ValueError):
     """A checkpoint that cannot be used."""
 
 
-def write(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
+def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
     """Save a checkpoint; then, and only then, remove all but the last two."""
     path = folder / name_of(step)
     draft = path.with_suffix(".tmp")
@@ -66,14 +66,14 @@ def write(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mappin
     return path
 
 
-def check(tensors: Mapping[str, Tensor]) -> None:
+def require_storable(tensors: Mapping[str, Tensor]) -> None:
     """Can a checkpoint hold these?"""
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
             raise ValueError(f"a checkpoint cannot hold {name!r}, a tensor of {tensor.dtype}")
 
 
-class Behind:
+class BackgroundWriter:
     """Writes checkpoints in a thread of its own, one at a time: training does not wait for the disk.
 
     That is safe because nothing that a checkpoint holds is ever written to. What goes wrong is raised by the next call.
@@ -106,13 +106,13 @@ class Behind:
 
 def _timed(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> float:
     begin = time.monotonic()
-    write(folder, step, tensors, values)
+    write_checkpoint(folder, step, tensors, values)
     return time.monotonic() - begin
 
 
 def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[Any]:
     """A safetensors file: the header's length, the header, and the bytes of every tensor."""
-    check(tensors)
+    require_storable(tensors)
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, tensor in tensors.items():
@@ -137,7 +137,7 @@ def _on_host(tensor: Tensor) -> Tensor:
     return copy
 
 
-def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and values of one checkpoint; Damaged if it is not what was written."""
     try:
         content = path.read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 
 from fadas.errors import ConfigError
 from fadas.runs import lock
-from fadas.runs.same_run import differences, same
+from fadas.runs.same_run import differing_settings, same_run
 
 _FILES = (
     "config.toml",
@@ -24,7 +24,7 @@ _DRAFTS = ("config.toml.tmp", "partition.json.tmp", "summary.json.tmp")
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]{9}\.(ckpt|tmp)")  # and not a copy that someone keeps beside
 
 
-def checkpoint(step: int) -> str:
+def checkpoint_name(step: int) -> str:
     return f"checkpoint-{step:09d}.ckpt"
 
 
@@ -33,7 +33,7 @@ def is_checkpoint(name: str) -> bool:
     return bool(_CHECKPOINT.fullmatch(name))
 
 
-def is_ours(name: str) -> bool:
+def is_run_file(name: str) -> bool:
     known = name in _FILES or name in _DRAFTS or name.startswith("events.out.tfevents")
     return known or is_checkpoint(name)
 
@@ -43,7 +43,7 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("*.ckpt") if is_checkpoint(path.name)), reverse=True)
 
 
-def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
+def is_finished(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
     """Is this very run finished already? A folder that must not be written to is an error."""
     if not folder.exists():
         if blocked := next((path for path in folder.parents if path.exists() and not path.is_dir()), None):
@@ -57,15 +57,15 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
             held = tomllib.loads(settings.read_text(encoding="utf-8"))
         except ValueError:
             held = {}
-        if not same(held, tables):
-            some = differences(held, tables)
+        if not same_run(held, tables):
+            some = differing_settings(held, tables)
             which = "; ".join([*some[:2], *([f"{len(some) - 2} more"] if len(some) > 2 else [])])
             raise ConfigError(f"{folder} holds a run with other settings{f' ({which})' if which else ''}", "settings")
         if (folder / "summary.json").exists():
             return True
     lock.check_free(folder)
     if not overwrite and (folder / "summary.json").exists():  # finished while we waited for the lock
-        return check(folder, tables, overwrite, resume)
+        return is_finished(folder, tables, overwrite, resume)
     if not (overwrite or resume) and checkpoints(folder):
         raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
     return False
@@ -73,9 +73,9 @@ def check(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resu
 
 def claim(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
     """As `check`; but where the run is not finished, the folder is this process's from now on."""
-    if not check(folder, tables, overwrite, resume):  # else nothing of ours belongs there, nor a lock
-        lock.take(folder)
-    if not check(folder, tables, overwrite, resume):  # another may have been faster
+    if not is_finished(folder, tables, overwrite, resume):  # else nothing of ours belongs there, nor a lock
+        lock.acquire(folder)
+    if not is_finished(folder, tables, overwrite, resume):  # another may have been faster
         return False
     lock.release(folder)
     return True
@@ -93,5 +93,5 @@ def _empty(folder: Path) -> None:
     """
     order = {"summary.json": -1, "config.toml": 1}
     for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
-        if is_ours(path.name):
+        if is_run_file(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -19,7 +19,7 @@ NAME = ".lock"
 _held: dict[Path, IO[bytes]] = {}
 
 
-def take(folder: Path) -> None:
+def acquire(folder: Path) -> None:
     """The folder, made if need be, is this process's until it is released; an error where it is another's."""
     place = folder.resolve()
     if place in _held:
@@ -65,7 +65,7 @@ def check_held(folder: Path) -> None:
 def check_free(folder: Path) -> None:
     """An error where the folder is another process's."""
     if folder.resolve() not in _held and (folder / NAME).exists():
-        take(folder)
+        acquire(folder)
         release(folder)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fadas.errors import ConfigError
 from fadas.runs import reader as intact
-from fadas.runs.folder import check
+from fadas.runs.folder import is_finished
 from fadas.runs.same_run import identity
 from fadas.runs.serialization import to_json
 
@@ -45,7 +45,7 @@ class Run:
         return [record for record in self.records if record["metrics"]]
 
 
-def read(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
     """A finished run; a ConfigError if the folder does not hold one."""
     file, counts = folder, None
     try:
@@ -74,8 +74,8 @@ def finished(wanted: Mapping[Path, Mapping[str, Any]], overwrite: bool, resume: 
     busy: list[ConfigError] = []
     for folder, tables in wanted.items():
         try:
-            if check(folder, tables, overwrite, resume):
-                there[folder] = read(folder).summary
+            if is_finished(folder, tables, overwrite, resume):
+                there[folder] = read_run(folder).summary
         except ConfigError as error:
             if error.matter != "busy":
                 raise
@@ -89,24 +89,24 @@ def read_lines(path: Path) -> list[Line]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def find(folder: Path) -> list[Run]:
+def find_runs(folder: Path) -> list[Run]:
     """The finished runs directly below an experiment's folder (or the folder itself, if it is one), in order."""
     files = ("config.toml", "metrics.jsonl", "summary.json")
     folders = [folder, *(path.parent for path in folder.glob("*/summary.json"))]
-    found = [read(path) for path in folders if all((path / name).exists() for name in files)]
+    found = [read_run(path) for path in folders if all((path / name).exists() for name in files)]
     if not found:
         below = sorted({str(path.parents[1]) for path in folder.glob("*/*/summary.json")})  # a sweep's
         raise ConfigError(f"no finished runs in {folder}{', but in ' + ', '.join(below) if below else ''}")
     return sorted(found, key=lambda run: (run.summary["place"], run.summary["seed"], run.folder.name))
 
 
-def unfinished(folder: Path) -> list[str]:
+def unfinished_runs(folder: Path) -> list[str]:
     """Names of the runs below a folder that began and did not finish."""
     begun = (path.parent for path in folder.glob("*/metrics.jsonl"))
     return sorted(path.name for path in begun if not (path / "summary.json").exists())
 
 
-def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs that differ in their seed only, under the algorithm's name; where one name has several settings, apart."""
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:

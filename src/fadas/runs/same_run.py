@@ -10,12 +10,12 @@ Tables = Mapping[str, Any]
 _CHOOSE = ("auto", "cuda", "ray")  # executors that train in bf16 on a GPU, unless told otherwise
 
 
-def same(one: Tables, other: Tables) -> bool:
+def same_run(one: Tables, other: Tables) -> bool:
     """Do these settings give the same results?"""
     return identity(one) == identity(other)
 
 
-def differences(one: Tables, other: Tables) -> list[str]:
+def differing_settings(one: Tables, other: Tables) -> list[str]:
     """Where the settings are not the same, in words."""
     there, here = flatten(identity(one)), flatten(identity(other))
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]

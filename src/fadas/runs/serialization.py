@@ -24,7 +24,7 @@ def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
 
 def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
     values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {written(value)}" for key, value in values.items()]
+    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items()]
     if path and (lines or not table):
         lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
     for key, value in table.items():
@@ -34,10 +34,10 @@ def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else written(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)
 
 
-def written(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """A single value as TOML."""
     if hasattr(value, "item"):  # a scalar of NumPy's
         value = value.item()
@@ -46,9 +46,9 @@ def written(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{', '.join(map(written, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, Mapping):  # inside a list; elsewhere tables have a heading of their own
-        return f"{{{', '.join(f'{_key(key)} = {written(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_key(key)} = {toml_value(item)}' for key, item in value.items())}}}"
     return repr(value)
 
 

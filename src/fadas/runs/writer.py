@@ -94,7 +94,7 @@ class Writer:
         self._metrics.close()
 
 
-def kept(folder: Path, mark: Sequence[Any]) -> int:
+def valid_length(folder: Path, mark: Sequence[Any]) -> int:
     """How much of metrics.jsonl belongs to a `Writer.mark`; a ValueError if that is no more what it was."""
     length, digest = mark
     with (folder / "metrics.jsonl").open("rb") as file:

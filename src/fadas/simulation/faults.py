@@ -34,17 +34,17 @@ class Fault:
         return self.start <= time < self.end and (self.clients is None or client in self.clients)
 
 
-def check(faults: Sequence[Fault], clients: int) -> None:
+def check_clients(faults: Sequence[Fault], clients: int) -> None:
     for fault in faults:
         for client in fault.clients or ():
             if not 0 <= client < clients:
                 raise ValueError(f"a fault names client {client}, but there are {clients}: 0 to {clients - 1}")
 
 
-def outage(faults: Sequence[Fault]) -> float:
+def last_outage_end(faults: Sequence[Fault]) -> float:
     """When the last of the failures that pass has passed."""
     return max((fault.end for fault in faults if fault.kind == "fail" and fault.end < math.inf), default=0.0)
 
 
-def fails(faults: Sequence[Fault], client: int, time: float) -> bool:
+def is_failing(faults: Sequence[Fault], client: int, time: float) -> bool:
     return any(fault.kind == "fail" and fault.hits(client, time) for fault in faults)

@@ -9,7 +9,7 @@ from fadas.rng import FAULT, mix
 from fadas.simulation.planner import Plan
 
 
-def corrupted(update: Update, plan: Plan) -> Update:
+def apply_faults(update: Update, plan: Plan) -> Update:
     """The update as the client reports it. Noise is a function of the run's seed and the job."""
     job, delta = update.job, update.delta
     for fault in plan.delays.faults:

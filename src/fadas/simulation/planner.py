@@ -16,7 +16,7 @@ from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.records import LATEST, tau_statistics
 from fadas.rng import DROPOUT, DURATION, TIER
 from fadas.simulation.delays import Delays
-from fadas.simulation.faults import check, fails, outage
+from fadas.simulation.faults import check_clients, is_failing, last_outage_end
 from fadas.validate import whole_number
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
@@ -127,7 +127,7 @@ def plan(
     if seed < 0:
         raise ValueError(f"the seed must not be negative, not {seed}")
     ledger, delays = Ledger(schedule, clients, seed), delays or Delays()
-    check(delays.faults, clients)
+    check_clients(delays.faults, clients)
     timeline = _Timeline(delays, clients, seed, sizes)
     timeline.dispatch(ledger.start(), 0.0)
     stop = (min(limits) if limits else None, time)
@@ -186,7 +186,7 @@ class _Timeline:
         times = self.time
         last_arrival = len(self.ended)
         patience = min(int(1000 / (1 - self.delays.dropout)), 1_000_000) + 100 * ledger.schedule.concurrency
-        passes, waited = outage(self.delays.faults), 0
+        passes, waited = last_outage_end(self.delays.faults), 0
         while steps is None or len(times) < steps:
             now, id = heapq.heappop(self.running)
             if until is not None and now > until:
@@ -235,7 +235,7 @@ class _Timeline:
             if self._v and self._v[k] < self.delays.dropout:
                 # given that v < dropout, v / dropout is uniform again: the share of the work done before dropping out
                 length, outcome = length * self._v[k] / self.delays.dropout, DROPPED
-            if self.delays.faults and fails(self.delays.faults, job.client, now):
+            if self.delays.faults and is_failing(self.delays.faults, job.client, now):
                 outcome = DROPPED
             if self.delays.deadline is not None and length > self.delays.deadline:
                 length, outcome = self.delays.deadline, EXPIRED

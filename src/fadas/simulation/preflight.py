@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from fadas.core.ledger import Job
-from fadas.core.trial_step import rehearse_step
+from fadas.core.trial_step import trial_step
 from fadas.errors import ConfigError
 from fadas.experiments.settings import RunConfig
 from fadas.runs import checkpoint
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
+from fadas.training.one_job import train_job
 
 
 def rehearse(config: RunConfig, task: Task) -> None:
@@ -22,9 +22,9 @@ def rehearse(config: RunConfig, task: Task) -> None:
     try:
         flat = FlatModule(task.module(config.seed), config.device)
         start = flat.read()
-        update = train(flat, task, local, config.seed, jobs[0], start)
-        after = rehearse_step(config.algorithm, start, [replace(update, job=job) for job in jobs], config.clients)
-        checkpoint.check(after.slots)
+        update = train_job(flat, task, local, config.seed, jobs[0], start)
+        after = trial_step(config.algorithm, start, [replace(update, job=job) for job in jobs], config.clients)
+        checkpoint.require_storable(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own

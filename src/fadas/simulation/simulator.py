@@ -14,12 +14,12 @@ from fadas.core.server import Server
 from fadas.core.update_checks import Checks
 from fadas.errors import Diverged
 from fadas.executors import EXECUTORS, Executor
-from fadas.executors.torch_settings import threads
-from fadas.simulation.faulty_updates import corrupted
+from fadas.executors.torch_settings import torch_threads
+from fadas.simulation.faulty_updates import apply_faults
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.preflight import check
+from fadas.training.preflight import check_repeatable
 from fadas.training.sgd import LocalSGD
 from fadas.validate import whole_number
 
@@ -52,8 +52,8 @@ class Simulation:
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = eval_every, target
         self._flat = FlatModule(task.module(plan.seed), executor.device)
-        with threads(1):  # others would only be waited for
-            check(self._flat, task, local)
+        with torch_threads(1):  # others would only be waited for
+            check_repeatable(self._flat, task, local)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = Progress()
         self.metrics: dict[str, float] | None = None
@@ -113,9 +113,9 @@ class Simulation:
                 continue
             self._submitted.discard(job.id)
             ready = self._ready.pop(job.id, None)
-            update = corrupted(ready or self.executor.collect(job), self.plan)
+            update = apply_faults(ready or self.executor.collect(job), self.plan)
             del ready
-            with threads(1):  # as beside worker processes: the number of threads rounds long sums
+            with torch_threads(1):  # as beside worker processes: the number of threads rounds long sums
                 jobs, step, refused = server.receive(update)
             if refused:
                 self._refused(jobs)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fadas.core.ledger import Ledger
 from fadas.core.model import Model
 from fadas.core.progress import Progress
-from fadas.core.saved_state import State, fitting, pack, pack_updates, unpack, unpack_updates
+from fadas.core.saved_state import State, fitting, load_server, load_updates, save_server, save_updates
 from fadas.simulation.planner import ARRIVED, Plan, replan
 from fadas.simulation.simulator import Simulation
 
@@ -22,12 +22,12 @@ from fadas.simulation.simulator import Simulation
 def take(simulation: Simulation) -> State:
     """The state after the last record, or where the simulation was stopped."""
     server, progress = simulation.server, simulation.progress
-    tensors, values = pack(server)
-    finished, values["finished"] = pack_updates("finished", simulation.finished)
+    tensors, values = save_server(server)
+    finished, values["finished"] = save_updates("finished", simulation.finished)
     values["progress"] = {**asdict(progress), "losses": [float(loss) for loss in progress.losses]}
-    values["late"] = sorted(server.against)
-    versions = {job.version - (job.id in server.against): server.base[job.id] for job in server.ledger.running.values()}
-    versions |= {server.ledger.running[id].version: model for id, model in server.against.items()}
+    values["late"] = sorted(server.delta_base)
+    versions = {job.version - (job.id in server.delta_base): server.base[job.id] for job in server.ledger.running.values()}
+    versions |= {server.ledger.running[id].version: model for id, model in server.delta_base.items()}
     for version, model in versions.items():
         tensors |= {f"version.{version}.params": model.params, f"version.{version}.buffers": model.buffers}
     return {**tensors, **finished}, values
@@ -49,11 +49,11 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
         )
         for version in {job.version for job in running} | {ledger.running[id].version - 1 for id in late}
     }
-    finished = unpack_updates("finished", tensors, values["finished"], like)
-    unpack(server, tensors, values)
+    finished = load_updates("finished", tensors, values["finished"], like)
+    load_server(server, tensors, values)
     versions[ledger.version] = server.model  # one version is held once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
-    server.against = {id: versions[ledger.running[id].version] for id in late}
+    server.delta_base = {id: versions[ledger.running[id].version] for id in late}
     simulation.continue_from(plan, progress, finished)
 
 

@@ -39,7 +39,7 @@ ARCHIVES = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarFormat:
     """How a data set's records are laid out, and the mean and deviation of its training pixels, per channel."""
 
     classes: int
@@ -49,8 +49,8 @@ class Layout:
 
 
 LAYOUTS = {
-    "cifar10": Layout(10, 1, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": Layout(100, 2, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "cifar10": CifarFormat(10, 1, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": CifarFormat(100, 2, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
 
 

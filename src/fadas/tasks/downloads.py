@@ -15,7 +15,7 @@ from fadas.errors import ConfigError
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all
 
 
-def root() -> Path:
+def data_folder() -> Path:
     """The folder that holds the data sets: the environment's FADAS_DATA, else data/ below the current folder."""
     return Path(os.environ.get("FADAS_DATA") or "data")
 
@@ -31,7 +31,7 @@ class Archive:
 
     @property
     def path(self) -> Path:
-        return root() / self.folder
+        return data_folder() / self.folder
 
     def read(self, name: str, verify: bool = True) -> bytes:
         """One file's content; an error says what was expected where."""
@@ -54,9 +54,9 @@ class Archive:
 
     def fetch(self, progress: Progress, url: str | None = None) -> Path:
         """Download (continuing where a broken download stopped), verify, unpack."""
-        root().mkdir(parents=True, exist_ok=True)
+        data_folder().mkdir(parents=True, exist_ok=True)
         url = url or self.url
-        part = root() / (Path(self.url).name + ".part")
+        part = data_folder() / (Path(self.url).name + ".part")
         try:
             _download(url, part, progress)
         except OSError as error:  # urllib's errors are OSErrors

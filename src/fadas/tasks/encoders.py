@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fadas.tasks.downloads import root
+from fadas.tasks.downloads import data_folder
 
 TINY = "tiny"
 _TINY_VOCABULARY = 1000
@@ -148,7 +148,7 @@ def _load(kind: str, encoder: str, **options: Any) -> Any:
         raise ValueError("the language tasks need an extra: pip install -e '.[language]' in a checkout") from None
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    local = root() / encoder  # where there is no hub: a folder of that name beside the data
+    local = data_folder() / encoder  # where there is no hub: a folder of that name beside the data
     try:
         return getattr(transformers, kind).from_pretrained(local if local.is_dir() else encoder, **options)
     except (OSError, ValueError) as error:

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from fadas.rng import HOLDOUT, PARTITION
 from fadas.tasks import encoders
-from fadas.tasks.downloads import root
+from fadas.tasks.downloads import data_folder
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task, accuracy
 
 
 @dataclass(frozen=True)
-class Layout:
+class GlueFormat:
     """Where a data set's files name their sentences and labels."""
 
     folder: str
@@ -34,9 +34,9 @@ class Layout:
 
 
 LAYOUTS = {
-    "rte": Layout("RTE", ("sentence1", "sentence2"), "label", ("entailment", "not_entailment")),
-    "mrpc": Layout("MRPC", ("#1 String", "#2 String"), "Quality", ("0", "1")),
-    "sst2": Layout("SST-2", ("sentence",), "label", ("0", "1")),
+    "rte": GlueFormat("RTE", ("sentence1", "sentence2"), "label", ("entailment", "not_entailment")),
+    "mrpc": GlueFormat("MRPC", ("#1 String", "#2 String"), "Quality", ("0", "1")),
+    "sst2": GlueFormat("SST-2", ("sentence",), "label", ("0", "1")),
 }
 
 
@@ -67,7 +67,7 @@ def glue(
     if rank < 1 or max_length < 3:
         raise ValueError(f"rank must be at least 1 and max_length at least 3, not {rank} and {max_length}")
     layout = LAYOUTS[name]
-    texts = {split: read(layout, split, limit) for split in ("train", "dev")}
+    texts = {split: read_tsv(layout, split, limit) for split in ("train", "dev")}
     tokenize = encoders.tokenizer(encoder, max_length)
     train, test = (_encoded(f"{layout.folder}-{split}", *text, tokenize) for split, text in texts.items())
     if validation:
@@ -86,9 +86,9 @@ def f1(outputs: Tensor, targets: Tensor) -> Tensor:
     return 2 * hits / (found.sum() + (targets == 1).sum()).clamp(min=1)
 
 
-def read(layout: Layout, split: str, limit: int | None = None) -> tuple[list[tuple[str, ...]], list[int]]:
+def read_tsv(layout: GlueFormat, split: str, limit: int | None = None) -> tuple[list[tuple[str, ...]], list[int]]:
     """A TSV file's sentences (one or two per example) and labels. Quotes are text, as the data sets mean them."""
-    path = root() / layout.folder / f"{split}.tsv"
+    path = data_folder() / layout.folder / f"{split}.tsv"
     try:
         header, *lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     except OSError as error:
@@ -120,7 +120,7 @@ def _encoded(
 ) -> list[Tensor]:
     """(token ids, token types, labels): tokenised once, then read from a cache beside the data."""
     key = hashlib.sha256(repr((tokenize.key, sentences)).encode()).hexdigest()[:20]
-    path = root() / "cache" / f"{name}-{key}.safetensors"
+    path = data_folder() / "cache" / f"{name}-{key}.safetensors"
     try:
         cached = load_file(path)
         ids, types = cached["ids"], cached["types"]

@@ -20,11 +20,11 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train
-from fadas.training.preflight import _near, draws, has_hooks
-from fadas.training.sgd import LocalSGD, lessons
+from fadas.training.one_job import train_job
+from fadas.training.preflight import _near, has_hooks, random_devices
+from fadas.training.sgd import LocalSGD, epoch_rows
 from fadas.training.stacked import Stacked
-from fadas.training.stacked_losses import together
+from fadas.training.stacked_losses import stack_padded
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes
@@ -55,13 +55,13 @@ class BatchTrainer:
             raise ValueError(f"clients whose examples differ in shape share no batch; {_INSTEAD}")
         if has_hooks(self.flat.module, backward=True):
             raise ValueError(f"hooks on gradients are not called for a batch of jobs; {_INSTEAD}")
-        if draws(self.flat, self.task):
+        if random_devices(self.flat, self.task):
             raise ValueError(f"dropout draws differ when jobs share a batch; {_INSTEAD}")
         if self.stacked:
             return  # that has been compared when it was made
         local, start = self._brief, self.flat.read()
         work = [(Job(0, 0, 0), start), (Job(1, 0, 0), Model(start.params * 0.9, start.buffers))]
-        alone = [train(self.flat, self.task, local, self.seed, *item) for item in work]
+        alone = [train_job(self.flat, self.task, local, self.seed, *item) for item in work]
         try:
             together = self._updates(local, work)
         except Exception as error:  # functorch has many ways to refuse a module
@@ -136,7 +136,7 @@ class BatchTrainer:
         except Exception:  # tracing runs the user's code, which may do anything; vmap is there
             return None
         for (job, start), row in trained:
-            delta = train(self.flat, self.task, local, self.seed, job, start).delta
+            delta = train_job(self.flat, self.task, local, self.seed, job, start).delta
             if not _near(row - start.params, delta):
                 return None
         return stacked
@@ -148,7 +148,7 @@ class BatchTrainer:
         indices: list[Tensor] = []
         lengths: list[list[int]] = []
         for job, _ in work:
-            columns, epochs = lessons(self.task, local, self.seed, job, self.flat.device)
+            columns, epochs = epoch_rows(self.task, local, self.seed, job, self.flat.device)
             data.append(columns)
             lengths.append([])
             for k, rows in enumerate(epochs):
@@ -170,7 +170,7 @@ class BatchTrainer:
         return _Batch(
             [work[i] for i in order],
             pool,
-            together([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
+            stack_padded([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
             torch.tensor([lengths[i] + [width] * (longest - len(lengths[i])) for i in order]).t().to(self.flat.device),
             [len(lengths[i]) for i in order],
         )

@@ -7,14 +7,14 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, job_seed, lessons
+from fadas.training.sgd import LocalSGD, epoch_rows, job_seed
 
 
-def train(
+def train_job(
     flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model, autocast: bool = False
 ) -> Update:
     """One job: local SGD from `start` on the client's data; with `autocast` torch uses bfloat16 where it sees fit."""
-    data, epochs = lessons(task, local, seed, job, flat.device)
+    data, epochs = epoch_rows(task, local, seed, job, flat.device)
     flat.load(start)
     flat.module.train()
     losses: list[Tensor] = []

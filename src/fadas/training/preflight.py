@@ -17,7 +17,7 @@ from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
 
-def check(flat: FlatModule, task: Task, local: LocalSGD) -> None:
+def check_repeatable(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     """Refuse, before anything is trained, what would fail within a run or not repeat itself.
 
     That is a module whose BatchNorm cannot take the batch of one that a client has, a transform that draws from a
@@ -99,7 +99,7 @@ def _check_transform(task: Task) -> None:
         )
 
 
-def draws(flat: FlatModule, task: Task) -> set[str]:
+def random_devices(flat: FlatModule, task: Task) -> set[str]:
     """On what kinds of device module and loss draw random numbers when they train, as dropout does.
 
     A job seeds torch's generators, and no other: an error where they draw from Python's or numpy's.

@@ -59,7 +59,7 @@ def job_seed(seed: int, job: Job) -> int:
     return mix(seed, BATCHES, job.id) >> 1  # torch takes 63 bits
 
 
-def lessons(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tuple[Sequence[Tensor], list[Tensor]]:
+def epoch_rows(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tuple[Sequence[Tensor], list[Tensor]]:
     """What a job trains on: columns of data, and for each epoch the rows to take, `batch_size` at a time.
 
     Where the task augments its data, every epoch gets a copy of its own.

@@ -12,7 +12,7 @@ from fadas.tasks.task import Loss, cross_entropy
 _IGNORED = -100  # the label of examples that torch's cross-entropy leaves out
 
 
-def together(tensors: Sequence[Tensor], dim: int = 0, padding: int = 0) -> Tensor:
+def stack_padded(tensors: Sequence[Tensor], dim: int = 0, padding: int = 0) -> Tensor:
     """Stacked along the first or second dimension; padding follows where one has fewer rows than those before it."""
     if tensors[0].shape == tensors[-1].shape:  # `pad_sequence` copies one by one
         return torch.stack(list(tensors), dim)
@@ -51,7 +51,7 @@ class CrossEntropy:
         return torch.addcmul(hit, log_p.exp(), weights)
 
     def total(self) -> Tensor:
-        log_p = together(self._log_p)  # not all jobs take all steps
+        log_p = stack_padded(self._log_p)  # not all jobs take all steps
         jobs = log_p.shape[1]
         return log_p.gather(2, self._targets[:, :jobs]).mul_(self._weights[:, :jobs]).sum((0, 2, 3)).neg_()
 
@@ -73,7 +73,7 @@ class AnyLoss:
         return torch.autograd.grad(losses, leaf, self._weights[k, :jobs].flatten())[0].view_as(outputs)
 
     def total(self) -> Tensor:
-        losses = together(self._losses)
+        losses = stack_padded(self._losses)
         return losses.mul_(self._weights[:, : losses.shape[1]]).sum((0, 2))
 
 
