@@ -1,25 +1,39 @@
-"""Algorithms as compositions: combine M updates, take an optimizer step, of a size that may depend on the delays."""
+"""An algorithm as a composition: combine M updates, choose a step size, take an optimizer step."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, Self
 
 import torch
+from torch import Tensor
 
-from fadas.algorithms.combine import Combine, Mean, mean
+from fadas.algorithms.combine import Combine, Mean, Mixing, mean
 from fadas.algorithms.optimizers import SGD, Optimizer
+from fadas.algorithms.privacy import Private
 from fadas.algorithms.step_sizes import Constant, StepSize
 from fadas.core.ledger import Refill, Schedule, Step
-from fadas.core.model import Model, ServerState, Update
+from fadas.core.model import Model, ServerState, ServerStep, Update
+from fadas.core.server import Accountant
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Any composition: combine rule, optimizer and step size, with the schedule that goes with them.
+    """What the server does with M updates, and the schedule that goes with it.
 
-    `buffer` is the method's own M where it has one (FedAsync: 1); with `refill = "round"` M is the concurrency.
-    `statistics` is the weight of a step's BatchNorm statistics beside those so far: at 1 the mean over the step's
-    clients, below it a running average, for clients whose own say little about the rest. Training does not see them.
+    Args:
+        combine: The M updates -> the pseudo-gradient.
+        optimizer: The model, the pseudo-gradient and the step size -> the next model.
+        step_size: The server step -> eta_t.
+        refill: When a freed slot goes to the next idle client. See `fadas.Schedule`.
+        buffer: The method's own M, if it has one (FedAsync: 1). None: the experiment's M or, with `refill = "round"`,
+            M_c.
+        statistics: The weight of a step's BatchNorm statistics beside those so far. 1 replaces them by the mean over
+            the step's clients; a smaller weight is a running average. None: the step size for the combine rule
+            "mixing", else 1. Training does not see the global statistics.
+
+    Example:
+        >>> Algorithm(combine=StalenessWeighted(), optimizer=AMSGrad(), step_size=DelayAdaptive(0.01, tau_c=8))
     """
 
     combine: Combine = Mean()
@@ -27,33 +41,66 @@ class Algorithm:
     step_size: StepSize = Constant()
     refill: Refill = "arrival"
     buffer: int | None = None
-    statistics: float = 1.0
+    statistics: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.statistics <= 1:
-            raise ValueError(f"statistics must be above 0 and at most 1, not {self.statistics}")
+        if self.statistics is not None and not 0 < self.statistics <= 1:
+            raise ValueError(f"statistics must be above 0 and at most 1, got {self.statistics}")
+
+    @property
+    def effective_statistics(self) -> float | None:
+        """The weight of a step's BatchNorm statistics; None: the step size."""
+        return 1.0 if self.statistics is None and not isinstance(self.combine, Mixing) else self.statistics
 
     def schedule(self, concurrency: int, buffer: int) -> Schedule:
-        """The method's schedule in an experiment with this M_c and M."""
+        """Return the method's schedule in an experiment with this M_c and M."""
         return Schedule(concurrency, self.buffer or (concurrency if self.refill == "round" else buffer), self.refill)
 
-    def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> ServerState:
-        """Lines 9 to 16 of Algorithm 1. Pure: writes to none of its arguments."""
-        x = state.model.params
-        delta, remembered = self.combine(state, step, updates, clients)  # line 9
-        eta = self.step_size(step.delays)  # lines 11 to 15
-        x, moments = self.optimizer.apply(x, delta, state.slots, eta)  # lines 10 and 16
-        if clash := remembered.keys() & moments.keys():
-            raise ValueError(
-                f"the combine rule and the optimizer both remember something as {min(clash)!r}; rename one"
-            )
-        buffers = state.model.buffers
-        if buffers.numel():
-            # BatchNorm's statistics are no parameters: they are averaged and never pass through the optimizer
-            given = [u.buffers for u in updates]
-            # rounding takes the mean of equal numbers elsewhere: frozen weights would creep away, step after step
-            now = mean(given).clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
-            if self.statistics < 1:  # between two infinities, such as a mask's, there is nothing
-                now = torch.lerp(buffers, now, self.statistics).where(now != buffers, buffers)
-            buffers = now
-        return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **remembered, **moments})
+    def apply(
+        self, state: ServerState, step: Step, updates: Sequence[Update], clients: int, eta: float | None = None
+    ) -> ServerState:
+        """Lines 9 to 16 of Algorithm 1. Pure: writes to no argument.
+
+        Args:
+            state: The state before the step.
+            step: The step's index and jobs.
+            updates: The M updates, in the order of the jobs.
+            clients: The number of clients in the federation.
+            eta: The step size. None: ask `step_size`.
+
+        Returns:
+            The state after the step.
+        """
+        if eta is None:
+            seen = ServerStep(step.index, step.jobs, tuple(step.delays), step.seed, state, updates, clients)
+            eta = float(self.step_size(seen))  # lines 11 to 15
+        delta, combined = self.combine(state, step, updates, clients)  # line 9
+        x, moments = self.optimizer.apply(state.model.params, delta, state.slots, eta)  # lines 10 and 16
+        if clash := combined.keys() & moments.keys():
+            raise ValueError(f"the combine rule and the optimizer both use the slot {min(clash)!r}; rename one")
+        buffers = self._average_statistics(state.model.buffers, [update.buffers for update in updates], eta)
+        return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **combined, **moments})
+
+    def _average_statistics(self, before: Tensor, given: Sequence[Tensor], eta: float) -> Tensor:
+        """BatchNorm's statistics are no parameters: they are averaged, and never pass through the optimizer."""
+        if not before.numel():
+            return before
+        # Rounding may move the mean of equal numbers. The clamp keeps frozen statistics where they are.
+        now = mean(given).clamp_(reduce(torch.minimum, given), reduce(torch.maximum, given))
+        rule = self.effective_statistics
+        weight = min(eta, 1.0) if rule is None else rule
+        if weight == 1:
+            return now
+        return torch.lerp(before, now, weight).where(now != before, before)  # infinities of a mask stay
+
+    def accountant(self) -> Accountant | None:
+        """Return a new accountant if the combine rule is differentially private."""
+        return self.combine.accountant() if isinstance(self.combine, Private) else None
+
+    def rules(self) -> dict[str, Any]:
+        """Return what a checkpoint must keep of the arithmetic."""
+        return {"statistics": self.statistics}
+
+    def with_rules(self, rules: Mapping[str, Any]) -> Self:
+        """Return the algorithm as a checkpoint's run began it. Settings that the user made take precedence."""
+        return self if self.statistics is not None else replace(self, statistics=rules["statistics"])

@@ -51,6 +51,10 @@ class Private:
         noise = torch.randn(total.shape, generator=generator, dtype=total.dtype).to(total)
         return total.add_(noise, alpha=self.noise * self.clip).div_(len(updates)), {}
 
+    def accountant(self) -> "Spending":
+        """Return a new accountant of the privacy that steps with this rule cost."""
+        return Spending(self)
+
 
 class Spending:
     """What the steps so far have cost the client that took part most."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fadas.core.ledger import Step
 from fadas.core.model import ServerState, Update
-from fadas.validate import whole_number
+from fadas.validate import at_least, positive
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,7 @@ class Trimmed:
     trim: int = 1
 
     def __post_init__(self) -> None:
-        whole_number(trim=self.trim)
-        if self.trim < 0:
-            raise ValueError(f"trim must not be negative, not {self.trim}")
+        at_least(0, trim=self.trim)
 
     def withstands(self, updates: int) -> int:
         return self.trim
@@ -65,8 +63,8 @@ class Clipped:
     norm: float | None = None
 
     def __post_init__(self) -> None:
-        if self.norm is not None and not self.norm > 0:
-            raise ValueError(f"norm must be positive, not {self.norm}")
+        if self.norm is not None:
+            positive(norm=self.norm)
 
     def withstands(self, updates: int) -> int:
         return updates if self.norm is not None else updates // 2

@@ -1,33 +1,68 @@
-"""Step sizes: the delays of a step -> eta_t."""
+"""Step sizes: the server step -> eta_t.
+
+A step size is called once per server step, with a `ServerStep`: index, jobs, delays, seed, the state before the step,
+the updates and the number of clients. The records of a run hold the value that was used. A step size must depend on
+the step alone, so that a resumed run repeats it.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from fadas.core.model import ServerStep
+from fadas.validate import at_least, fraction, not_negative, one_of, positive
+
 
 class StepSize(Protocol):
-    def __call__(self, delays: Sequence[int]) -> float: ...
+    """A function of the server step.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class InverseDelay:
+        ...     eta: float = 0.1
+        ...
+        ...     def __call__(self, step: ServerStep) -> float:
+        ...         return self.eta / (1 + max(step.delays))
+    """
+
+    def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
+        ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """eta, whatever the delays."""
+    """The same eta for every step.
+
+    Args:
+        eta: The step size.
+
+    Example:
+        >>> Constant(0.1)
+    """
 
     eta: float = 1.0
 
     def __post_init__(self) -> None:
-        _rate(eta=self.eta)
+        positive(eta=self.eta)
 
-    def __call__(self, delays: Sequence[int]) -> float:
+    def __call__(self, step: ServerStep, /) -> float:
         return self.eta
 
 
 @dataclass(frozen=True)
 class DelayAdaptive:
-    """eta while tau_max <= tau_c; beyond, min(eta, eta / tau_max) (`"scaled"`) or min(eta, 1 / tau_max) (`"capped"`).
+    """eta while tau_max <= tau_c, smaller beyond: FADAS-DA.
 
-    The paper defines the second form (Eq. 3) and ran its experiments with the first (appendix).
+    Args:
+        eta: The step size for fresh updates.
+        tau_c: The largest delay that leaves the step size as it is.
+        form: "scaled" is min(eta, eta / tau_max), from the paper's appendix and experiments. "capped" is
+            min(eta, 1 / tau_max), Eq. 3 of the main text. It acts only where eta > 1 / tau_max.
+
+    Example:
+        >>> DelayAdaptive(0.01, tau_c=8)
     """
 
     eta: float
@@ -35,14 +70,12 @@ class DelayAdaptive:
     form: Literal["scaled", "capped"] = "scaled"
 
     def __post_init__(self) -> None:
-        _rate(eta=self.eta)
-        if self.tau_c < 0:
-            raise ValueError(f"tau_c must not be negative, not {self.tau_c}")
-        if self.form not in ("scaled", "capped"):
-            raise ValueError(f"form must be 'scaled' or 'capped', not {self.form!r}")
+        positive(eta=self.eta)
+        at_least(0, tau_c=self.tau_c)
+        one_of(("scaled", "capped"), form=self.form)
 
-    def __call__(self, delays: Sequence[int]) -> float:
-        tau_max = max(delays)
+    def __call__(self, step: ServerStep, /) -> float:
+        tau_max = max(step.delays)
         if tau_max <= self.tau_c:
             return self.eta
         return min(self.eta, (self.eta if self.form == "scaled" else 1.0) / tau_max)
@@ -50,40 +83,127 @@ class DelayAdaptive:
 
 @dataclass(frozen=True)
 class Hinge:
-    """FedAsync: eta while tau_max <= b, then eta / (a (tau_max - b) + 1)."""
+    """eta while tau_max <= b, then eta / (a (tau_max - b) + 1): FedAsync.
+
+    Args:
+        eta: The step size for fresh updates.
+        a: How fast the step size falls beyond b.
+        b: The largest delay that leaves the step size as it is.
+
+    Example:
+        >>> Hinge(eta=0.6, a=10, b=4)
+    """
 
     eta: float = 0.6
     a: float = 10.0
     b: float = 4.0
 
     def __post_init__(self) -> None:
-        _rate(eta=self.eta, a=self.a)
-        if not self.b >= 0:
-            raise ValueError(f"b must not be negative, not {self.b}")
+        positive(eta=self.eta, a=self.a)
+        not_negative(b=self.b)
 
-    def __call__(self, delays: Sequence[int]) -> float:
-        late = max(delays) - self.b
+    def __call__(self, step: ServerStep, /) -> float:
+        late = max(step.delays) - self.b
         return self.eta if late <= 0 else self.eta / (self.a * late + 1)
 
 
 @dataclass(frozen=True)
 class Polynomial:
-    """FedAsync: eta (1 + tau_max)^-a."""
+    """eta (1 + tau_max)^-a: FedAsync.
+
+    Args:
+        eta: The step size for fresh updates.
+        a: The exponent.
+
+    Example:
+        >>> Polynomial(eta=0.6, a=0.5)
+    """
 
     eta: float = 0.6
     a: float = 0.5
 
     def __post_init__(self) -> None:
-        _rate(eta=self.eta, a=self.a)
+        positive(eta=self.eta, a=self.a)
 
-    def __call__(self, delays: Sequence[int]) -> float:
-        return self.eta * (1 + max(delays)) ** -self.a
+    def __call__(self, step: ServerStep, /) -> float:
+        return self.eta * (1 + max(step.delays)) ** -self.a
 
 
-def _rate(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a positive number, not {value}")
+@dataclass(frozen=True)
+class Warmup:
+    """Rises linearly over the first steps to the step size `then`, and stays with it.
+
+    Args:
+        steps: The length of the warm-up. Step t has the factor (t + 1) / steps.
+        then: The step size that is scaled. It may depend on the delays, or be a decay.
+
+    Example:
+        >>> Warmup(steps=20, then=DelayAdaptive(0.01, tau_c=8))
+    """
+
+    steps: int
+    then: StepSize = Constant()
+
+    def __post_init__(self) -> None:
+        at_least(1, steps=self.steps)
+
+    def __call__(self, step: ServerStep, /) -> float:
+        return min(1.0, (step.index + 1) / self.steps) * self.then(step)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Falls along half a cosine from eta to floor * eta, and stays there.
+
+    Args:
+        steps: The length of the decay.
+        eta: The step size at step 0.
+        floor: The last step size, as a share of the first.
+        then: A step size to multiply with, for example one that depends on the delays.
+
+    Example:
+        >>> Warmup(steps=20, then=Cosine(steps=500, eta=0.01))
+    """
+
+    steps: int
+    eta: float = 1.0
+    floor: float = 0.0
+    then: StepSize = Constant()
+
+    def __post_init__(self) -> None:
+        at_least(1, steps=self.steps)
+        positive(eta=self.eta)
+        fraction(floor=self.floor)
+
+    def __call__(self, step: ServerStep, /) -> float:
+        done = min(1.0, step.index / self.steps)
+        factor = self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
+        return self.eta * factor * self.then(step)
+
+
+@dataclass(frozen=True)
+class InverseSqrt:
+    """eta for the first steps, then eta * sqrt(steps / t), with t counted from 1.
+
+    Args:
+        steps: How many steps keep the full step size.
+        eta: The step size of these steps.
+        then: A step size to multiply with, for example one that depends on the delays.
+
+    Example:
+        >>> InverseSqrt(steps=50, eta=0.01)
+    """
+
+    steps: int = 1
+    eta: float = 1.0
+    then: StepSize = Constant()
+
+    def __post_init__(self) -> None:
+        at_least(1, steps=self.steps)
+        positive(eta=self.eta)
+
+    def __call__(self, step: ServerStep, /) -> float:
+        return self.eta * min(1.0, math.sqrt(self.steps / (step.index + 1))) * self.then(step)
 
 
 STEP_SIZES: dict[str, Callable[..., StepSize]] = {
@@ -91,4 +211,7 @@ STEP_SIZES: dict[str, Callable[..., StepSize]] = {
     "delay-adaptive": DelayAdaptive,
     "hinge": Hinge,
     "polynomial": Polynomial,
+    "warmup": Warmup,
+    "cosine": Cosine,
+    "inverse-sqrt": InverseSqrt,
 }

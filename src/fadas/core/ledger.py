@@ -1,7 +1,7 @@
 """The bookkeeping of Algorithm 1: who trains from which version, what waits in the buffer, how stale it is.
 
-The ledger sees neither tensors nor clocks. The planner plays it against virtual time, a deployment plays it by real
-arrivals, and both get the same jobs.
+The ledger sees neither tensors nor clocks. The planner drives it with virtual time, a deployment with real arrivals,
+and both get the same jobs.
 """
 
 from copy import copy
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from fadas.rng import CHOICE, mix
-from fadas.validate import whole_number
+from fadas.validate import one_of, whole_number
 
 _MOST = 100_000_000  # clients
 Refill = Literal["arrival", "update", "round", "released"]
@@ -17,13 +17,24 @@ Refill = Literal["arrival", "update", "round", "released"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Keep `concurrency` (M_c) clients training and step after every `buffer` (M) updates.
+    """Keep `concurrency` clients training, and take a server step after every `buffer` updates.
 
-    `refill` says when a freed slot goes to the next idle client: on `"arrival"`, before the step is checked, so that
-    client trains from x_t (Algorithm 1); on `"update"`, at once but after the step, so the M-th arrival's successor
-    trains from x_{t+1}; or per `"round"`, all slots together after each step. `"released"` is `"round"` as the
-    paper's authors have it in the code they released: all but the last of these clients train from x_t, as if they had
-    been chosen on arrival, but tau and delta count from x_{t+1}: their updates have the server's last step subtracted.
+    | `refill`   | A freed slot goes to the next idle client | That client trains from |
+    |------------|-------------------------------------------|-------------------------|
+    | "arrival"  | before the step is checked (Algorithm 1)  | x_t                     |
+    | "update"   | after the step                            | x_{t+1} after a step    |
+    | "round"    | after each step, all slots together       | x_{t+1}                 |
+    | "released" | as "round" (the authors' released code)   | x_t, except the last    |
+
+    With "released", tau and delta count from x_{t+1}: the server subtracts its last step from the clients' updates.
+
+    Args:
+        concurrency: M_c, the number of clients that train at the same time.
+        buffer: M, the number of updates per server step.
+        refill: When a freed slot goes to the next idle client.
+
+    Example:
+        >>> Schedule(concurrency=25, buffer=5)
     """
 
     concurrency: int
@@ -33,9 +44,8 @@ class Schedule:
     def __post_init__(self) -> None:
         whole_number(concurrency=self.concurrency, buffer=self.buffer)
         if self.concurrency < 1 or self.buffer < 1:
-            raise ValueError(f"concurrency and buffer must be at least 1, not {self.concurrency} and {self.buffer}")
-        if self.refill not in get_args(Refill):
-            raise ValueError(f"refill must be one of {', '.join(get_args(Refill))}, not {self.refill!r}")
+            raise ValueError(f"concurrency and buffer must be at least 1, got {self.concurrency} and {self.buffer}")
+        one_of(get_args(Refill), refill=self.refill)
         if self.refills_together and self.buffer > self.concurrency:
             raise ValueError(
                 f"buffer ({self.buffer}) exceeds concurrency ({self.concurrency}): a synchronous round could never end"
@@ -43,16 +53,23 @@ class Schedule:
 
     @property
     def refills_together(self) -> bool:
+        """Are all slots refilled after a step, and none before?"""
         return self.refill in ("round", "released")
 
     @property
     def patience(self) -> int:
-        """So many jobs in a row may come to nothing before a run that goes nowhere is ended."""
+        """How many jobs in a row may fail before a run is ended."""
         return 100 + 20 * self.concurrency
 
 
 class Job(NamedTuple):
-    """`client` trains from x_`version`; or, where `refill` is "released", from the one before."""
+    """One training assignment: `client` trains from x_`version`. With `refill = "released"`, from the version before.
+
+    Attributes:
+        id: The job's number, from 0 in the order of assignment. It seeds the job's randomness.
+        client: The client's number.
+        version: The server version that tau counts from.
+    """
 
     id: int
     client: int
@@ -61,11 +78,21 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Server step t = `index`: the M jobs in the order of their arrival."""
+    """Server step t.
+
+    Args:
+        index: t, from 0.
+        jobs: The M jobs, in the order of their arrival.
+        seed: The run's seed, for what is drawn at random in a step.
+
+    Example:
+        >>> Step(index=3, jobs=(Job(7, 2, 1), Job(9, 0, 3))).delays
+        [2, 0]
+    """
 
     index: int
     jobs: tuple[Job, ...]
-    seed: int = 0  # of the run, for whatever is drawn at random in a step
+    seed: int = 0
 
     @property
     def delays(self) -> list[int]:
@@ -74,37 +101,49 @@ class Step:
 
 
 class Ledger:
-    """Algorithm 1 without the arithmetic."""
+    """Algorithm 1 without the arithmetic.
+
+    Args:
+        schedule: M_c, M and the refill rule.
+        clients: The number of clients.
+        seed: The run's seed. It decides which clients are chosen.
+        open: Clients may `join` and `leave`, and there may be fewer of them than slots.
+
+    Example:
+        >>> ledger = Ledger(Schedule(concurrency=2, buffer=1), clients=5)
+        >>> first, second = ledger.start()
+        >>> jobs, step = ledger.arrive(first)
+    """
 
     def __init__(self, schedule: Schedule, clients: int, seed: int = 0, open: bool = False) -> None:
-        """`open`: clients may `join` and `leave`, and there may be fewer of them than slots."""
         whole_number(clients=clients, seed=seed)
         if schedule.concurrency > clients and not open:
             raise ValueError(f"concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
         if clients > _MOST:
-            raise ValueError(f"{clients:,} clients are more than a ledger can hold ({_MOST:,})")
+            raise ValueError(f"a ledger holds at most {_MOST:,} clients, got {clients:,}")
         self.schedule = schedule
         self.clients = clients
-        self.seed = int(seed)  # NumPy's would overflow where random numbers are made of it
+        self.seed = int(seed)  # a NumPy integer would overflow in `mix`
         self.version = 0
         self.running: dict[int, Job] = {}
         self.buffer: list[Job] = []
-        self._idle = list(range(clients))  # in no particular order: choosing swaps the chosen one to the end
+        self._idle = list(range(clients))  # in no particular order: choosing a client swaps it to the end
         self._next_id = 0
-        self._vacant = 0  # slots that no idle client was there to fill
+        self._vacant = 0  # slots without a client, because none was idle
         self._gone: set[int] = set()  # clients that left while they had a job
 
     def resume(self, version: int, buffer: list[Job], next_id: int) -> list[Job]:
-        """Go on in a deployment that was interrupted: nothing is running, so all slots are filled anew."""
+        """Continue an interrupted deployment: nothing is running, so all slots are filled again."""
         self.version, self.buffer, self._next_id = version, list(buffer), next_id
         return self._dispatch(self.schedule.concurrency - (len(buffer) if self.schedule.refills_together else 0))
 
     @property
     def next_id(self) -> int:
+        """The number of the next job."""
         return self._next_id
 
     def join(self, client: int) -> list[Job]:
-        """Another client is there, or is there again: it may fill a slot that was vacant."""
+        """Admit a client, or an earlier one again. Return the jobs that fill vacant slots."""
         self.clients = max(self.clients, client + 1)
         if client in self._gone:  # it still has a job
             self._gone.discard(client)
@@ -113,25 +152,26 @@ class Ledger:
         return self._fill()
 
     def leave(self, client: int) -> None:
-        """A client is gone: it gets no more jobs. One that it has goes on until it is reported or dropped."""
+        """Give a client no more jobs. A job that it has stays open until it is reported or dropped."""
         if client in self._idle:
             self._idle.remove(client)
         else:
             self._gone.add(client)
 
     def copy(self) -> "Ledger":
+        """Return an independent copy."""
         other = copy(self)
         other.running, other.buffer, other._idle = dict(self.running), list(self.buffer), list(self._idle)
         return other
 
     def start(self) -> list[Job]:
-        """Line 1: M_c clients start from the initial model."""
+        """Line 1: return the jobs of the M_c clients that start from the initial model."""
         if self._next_id:
-            raise ValueError("this ledger has started already")
+            raise ValueError("this ledger has already started")
         return self._dispatch(self.schedule.concurrency)
 
     def arrive(self, job: Job) -> tuple[list[Job], Step | None]:
-        """An update has come (lines 3 to 8): the jobs to start now, and the step if it fills the buffer."""
+        """Lines 3 to 8: take a job's update. Return the jobs to start now, and the step if the buffer is full."""
         self._free(job)
         self.buffer.append(job)
         refill, step = self.schedule.refill, None
@@ -144,11 +184,11 @@ class Ledger:
             jobs = self._dispatch(1)
         elif self.schedule.refills_together:
             self._vacant += self.schedule.buffer if step else 0
-            jobs = self._fill()  # in mid-round too: with too few clients for it, those that have reported train again
+            jobs = self._fill()  # also within a round: with too few clients, those that have reported train again
         return jobs, step
 
     def drop(self, job: Job) -> list[Job]:
-        """A job ends without an update. Its slot is refilled at once under every rule: a round must be able to end."""
+        """End a job without an update. Its slot is refilled at once under every rule, so that a round can end."""
         self._free(job)
         return self._dispatch(1)
 
@@ -171,7 +211,7 @@ class Ledger:
         return self._dispatch(vacant)
 
     def _next_job(self) -> Job:
-        """A uniformly chosen idle client, in O(1). The draw is a function of the job's id: there is no RNG state."""
+        """Choose an idle client uniformly, in O(1). The draw is a function of the job's id: there is no RNG state."""
         idle = self._idle
         pick = mix(self.seed, CHOICE, self._next_id) * len(idle) >> 64
         idle[pick], idle[-1] = idle[-1], idle[pick]

@@ -1,6 +1,6 @@
-"""Models as flat vectors: torch module <-> (params, buffers) <-> state_dict."""
+"""What the engine works with: models as flat vectors, clients' updates, the server's state."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -10,17 +10,35 @@ from fadas.core.ledger import Job
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Model:
-    """One version of the model. Never written to: jobs, buffers and server states share it by reference."""
+    """One version of the model. Its tensors are never written to: jobs, buffers and server states share them.
 
-    params: Tensor  # [P] everything that is trained
-    buffers: Tensor  # [S] floating-point module buffers, e.g. BatchNorm's running statistics
+    Args:
+        params: All trained parameters, as one vector of length P.
+        buffers: The floating-point buffers of the module, such as BatchNorm's running statistics, as one vector.
+
+    Example:
+        >>> Model(torch.zeros(10), torch.zeros(0))
+    """
+
+    params: Tensor
+    buffers: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a client reports: `delta` is its trained parameters minus `base`, those it started from.
+    """What a client reports after a job.
 
-    Where `refill` is "released", the server may put another version in `base`'s place, and change `delta` to fit.
+    Args:
+        job: The job that this update belongs to.
+        delta: The trained parameters minus `base`.
+        buffers: The module's buffers after training.
+        base: The parameters that the client started from. With `refill = "released"` the server replaces `base` by a
+            newer version and changes `delta` to fit.
+        examples: How many examples the client has.
+        metrics: What the client measured; "loss" is its mean training loss.
+
+    Example:
+        >>> Update(job, delta=trained - start.params, buffers=start.buffers, base=start.params, examples=120)
     """
 
     job: Job
@@ -33,8 +51,37 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """x_t and all that the algorithm remembers, as named tensors."""
+    """The model x_t and all that the algorithm remembers.
+
+    Args:
+        version: t, the number of server steps so far.
+        model: x_t.
+        slots: Named tensors, such as the optimizer's moments.
+    """
 
     version: int
     model: Model
     slots: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStep:
+    """Server step t as a step size sees it, before the step is taken.
+
+    Args:
+        index: t, from 0.
+        jobs: The M jobs whose updates are in the buffer, in the order of their arrival.
+        delays: tau of each update: how many versions behind x_t its client started.
+        seed: The run's seed.
+        state: The server's state before the step.
+        updates: The M updates.
+        clients: The number of clients in the federation.
+    """
+
+    index: int
+    jobs: tuple[Job, ...]
+    delays: tuple[int, ...]
+    seed: int
+    state: ServerState
+    updates: Sequence[Update]
+    clients: int

@@ -1,19 +1,83 @@
-"""How far a run is: the counters that become records."""
+"""The counters of a run, and the record of each server step: for simulations and deployments alike."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from fadas.core.ledger import Job, Step
+from fadas.core.model import Update
+from fadas.core.records import JobRecord, Record
+from fadas.core.server import Server
+
+Span = tuple[float, float]  # when a job started and when its update arrived
+
 
 @dataclass
 class Progress:
-    """How far a simulation is: with the plan, the models and the optimizer's memory, all that goes on depends on."""
+    """What has happened so far. Checkpoints hold these fields under these names."""
 
-    position: int = 0  # in the plan's endings
-    updates: int = 0
-    wall: float = 0.0
+    updates: int = 0  # accepted
+    dropped: int = 0  # jobs that ended without an update
+    expired: int = 0  # jobs that missed their deadline
     losses: list[float | Tensor] = field(default_factory=list[float | Tensor])  # of the updates in the buffer
-    dropped: int = 0
-    expired: int = 0
-    refusals: list[int] = field(default_factory=list[int])  # positions at which the plan was wrong
-    since: int = 0  # refusals since the last update that was taken
+
+    def accept(self, update: Update) -> None:
+        """Count an update that the server accepted."""
+        self.updates += 1
+        self.losses.append(update.metrics["loss"])
+
+    def end_job(self, reason: str) -> None:
+        """Count a job that ended without an update."""
+        if reason == "expired":
+            self.expired += 1
+        else:
+            self.dropped += 1
+
+    def take_loss(self) -> float:
+        """Return the mean training loss of the step's updates, and forget them."""
+        loss = float(sum(self.losses) / len(self.losses))  # waits for a device that is still computing
+        self.losses.clear()
+        return loss
+
+    def record(
+        self,
+        server: Server,
+        step: Step,
+        eta: float,
+        span: Callable[[Job], Span],
+        *,
+        time: float,
+        wall: float,
+        train_loss: float,
+        metrics: dict[str, float] | None,
+    ) -> Record:
+        """Return the record of a server step that was just taken.
+
+        Args:
+            server: The server, after the step.
+            step: The step.
+            eta: The step size that was used.
+            span: Tells when a job started and when its update arrived.
+            time: When the step was taken.
+            wall: Seconds since the run began.
+            train_loss: The mean training loss of the step's updates.
+            metrics: What was measured after the step, if anything.
+        """
+        jobs = tuple(
+            JobRecord(job.id, job.client, tau, *span(job)) for job, tau in zip(step.jobs, step.delays, strict=True)
+        )
+        return Record(
+            step=step.index + 1,
+            time=time,
+            wall=wall,
+            updates=self.updates,
+            eta=eta,
+            jobs=jobs,
+            train_loss=train_loss,
+            dropped=self.dropped,
+            expired=self.expired,
+            refused=dict(server.refused),
+            privacy=server.privacy,
+            metrics=metrics,
+        )

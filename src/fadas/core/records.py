@@ -1,16 +1,25 @@
-"""What is told of a run, step by step: the lines of metrics.jsonl, of simulations and deployments alike."""
+"""What a run reports of each server step: the lines of metrics.jsonl, of simulations and deployments alike."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-LATEST = 1e100  # no time is later: what is beyond can hardly be drawn
+LATEST = 1e100  # times and rates are below this number, so that figures can draw them
+TAUS = ("tau_max", "tau_avg", "tau_med")
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job that reached a server step: who trained when, and how stale the result was."""
+    """A job whose update reached a server step.
+
+    Args:
+        id: The job's number.
+        client: The client that trained.
+        tau: The delay of its update, in server versions.
+        start: When the job started.
+        end: When its update arrived.
+    """
 
     id: int
     client: int
@@ -21,30 +30,42 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """One server step: a line of metrics.jsonl, but for `wall`."""
+    """One server step. A line of metrics.jsonl holds all fields except `wall`.
 
-    step: int  # the version that the step produced: 1 after the first
-    time: float  # virtual; in a deployment, seconds
-    wall: float  # seconds since the simulation began
-    updates: int  # client updates so far
+    Args:
+        step: The version that the step produced: 1 after the first step.
+        time: When the step was taken: virtual time, or seconds in a deployment.
+        wall: Seconds since the run began.
+        updates: Client updates so far.
+        eta: The step size that was used.
+        jobs: The jobs whose updates were in the step.
+        train_loss: Their mean training loss.
+        dropped: Jobs so far that ended without an update.
+        expired: Jobs so far that missed their deadline.
+        refused: Updates so far that the server refused, by reason.
+        privacy: Epsilon and delta spent so far, with differential privacy.
+        metrics: Measured on the test data, if the model was evaluated after this step.
+    """
+
+    step: int
+    time: float
+    wall: float
+    updates: int
     eta: float
     jobs: tuple[JobRecord, ...]
     train_loss: float
-    dropped: int  # jobs so far that ended without an update, by reason
+    dropped: int
     expired: int
-    refused: dict[str, int]  # updates so far that the server did not take, by reason
-    privacy: dict[str, float] | None = None  # epsilon and delta spent so far, where differential privacy is used
-    metrics: dict[str, float] | None = None  # on the test data, when evaluated
+    refused: dict[str, int]
+    privacy: dict[str, float] | None = None
+    metrics: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """All but the time it took: what is written down is the same whenever and wherever it is computed."""
+        """Return all fields except `wall`, so that a repeated run writes the same line."""
         return {key: value for key, value in asdict(self).items() if key != "wall"}
 
 
-TAUS = ("tau_max", "tau_avg", "tau_med")
-
-
 def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
-    """The paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
+    """Return the paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
     taus = list(step_maxima) or [0]
     return dict(zip(TAUS, (max(taus), sum(taus) / len(taus), float(median(taus))), strict=True))

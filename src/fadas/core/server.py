@@ -1,42 +1,106 @@
 """The server: Algorithm 1 on one screen. The simulator and a deployment drive this same object.
 
-The ledger does the bookkeeping, the algorithm the arithmetic; the server holds x_t and lets the two meet.
+The ledger does the bookkeeping, the algorithm does the arithmetic. The server holds x_t and connects the two.
 Line numbers are those of Algorithm 1 in the paper.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
-from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.privacy import Private, Spending
 from fadas.core.ledger import Job, Ledger, Step
-from fadas.core.model import Model, ServerState, Update
+from fadas.core.model import Model, ServerState, ServerStep, Update
 from fadas.core.update_checks import Checks, all_finite
 from fadas.errors import Diverged
 
-_REMEMBERED = 100_000  # jobs that have ended, so that what is said of a late update is true
+MOMENTS = ("m", "v", "vhat")  # slots that must stay finite
+_REMEMBERED = 100_000  # ended jobs whose end is remembered, to say why a late update is refused
+
+
+class Accountant(Protocol):
+    """Counts what the steps so far have cost in differential privacy."""
+
+    counts: Counter[int]
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Epsilon and delta so far."""
+        ...
+
+    def add(self, clients: Iterable[int]) -> None:
+        """Count one step of these clients' updates."""
+        ...
+
+    def admit(self, client: int, waiting: Iterable[int], size: int) -> None:
+        """Charge a newcomer, which may be an earlier client under a new name."""
+        ...
+
+
+class UpdateRule(Protocol):
+    """What the server needs of an algorithm. `fadas.Algorithm` is one."""
+
+    def step_size(self, step: ServerStep, /) -> float:
+        """Return eta_t, the size of a step."""
+        ...
+
+    def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int, eta: float) -> ServerState:
+        """Return the state after a step. Write to no argument."""
+        ...
+
+    def accountant(self) -> Accountant | None:
+        """Return a new accountant, if the algorithm is differentially private."""
+        ...
+
+    def rules(self) -> dict[str, Any]:
+        """Return what a checkpoint must keep of the arithmetic, so that a resumed run ends as it began."""
+        ...
+
+    def with_rules(self, rules: Mapping[str, Any]) -> Self:
+        """Return the algorithm with the rules of a checkpoint."""
+        ...
 
 
 class Received(NamedTuple):
-    """What came of an update: the jobs to start now; the step if it filled the buffer; why it was refused if it was."""
+    """Result of `Server.receive`.
+
+    Attributes:
+        jobs: Jobs to dispatch now.
+        step: The server step, if this update filled the buffer.
+        refused: Why the update was refused, or None if it was accepted.
+        eta: The size of the step, if there was one.
+    """
 
     jobs: list[Job]
     step: Step | None
     refused: str | None = None
+    eta: float | None = None
 
 
 class Server:
-    def __init__(self, algorithm: Algorithm, ledger: Ledger, model: Model, checks: Checks | None = None) -> None:
+    """Holds the global model and takes the clients' updates.
+
+    Args:
+        algorithm: What to do with M updates.
+        ledger: Who trains, and from which version.
+        model: x_0.
+        checks: What an update must pass before it is accepted.
+
+    Example:
+        >>> server = Server(FADAS(), Ledger(Schedule(concurrency=8, buffer=4), clients=20), model)
+        >>> jobs = server.start()
+    """
+
+    def __init__(self, algorithm: UpdateRule, ledger: Ledger, model: Model, checks: Checks | None = None) -> None:
         self.algorithm = algorithm
         self.ledger = ledger
         self.checks = checks or Checks()
         self.state = ServerState(0, model)
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
-        self.delta_base: dict[int, Model] = {}  # by job id, where it is another: the model that its delta is taken against
+        self.delta_base: dict[int, Model] = {}  # by job id: the model that its delta is taken against, if another one
         self.buffer: list[Update] = []
         self.refused: Counter[str] = Counter()
-        self.spending = Spending(algorithm.combine) if isinstance(algorithm.combine, Private) else None
+        self.accountant = algorithm.accountant()
         self._ended: dict[int, str] = {}
 
     @property
@@ -46,18 +110,22 @@ class Server:
 
     @property
     def privacy(self) -> dict[str, float] | None:
-        """The differential privacy spent so far, where it is used."""
-        return self.spending.spent if self.spending else None
+        """The differential privacy spent so far, if the algorithm is private."""
+        return self.accountant.spent if self.accountant else None
 
     def start(self) -> list[Job]:
-        """Line 1: M_c clients begin to train from the initial model."""
+        """Line 1: return the jobs of the M_c clients that train from the initial model."""
         return self._assign(self.ledger.start())
 
     def receive(self, update: Update) -> Received:
-        """Lines 3 to 17: take a client's update; or refuse it, which changes nothing but a counter and frees its slot.
+        """Lines 3 to 17: take a client's update, and a server step if the update fills the buffer.
 
-        A returned job trains from `server.base[job.id]`: x_t when its slot was refilled before the step (or as if
-        it had been), else x_{t+1}. A step to what is not finite raises `Diverged`.
+        A refused update changes nothing but a counter. Its slot goes to another client.
+        A returned job trains from `server.base[job.id]`: from x_t if its slot was refilled before the step, else from
+        x_{t+1}.
+
+        Raises:
+            Diverged: The step gave a model or a moment that is not finite.
         """
         if self.ledger.running.get(update.job.id) != update.job:
             return self._refuse(self._ended.get(update.job.id, "unknown job"), [])
@@ -71,33 +139,45 @@ class Server:
         jobs, step = self.ledger.arrive(update.job)  # lines 4 to 6: m <- m + 1, sample another client
         self.buffer.append(update)
         self._end(update.job, "already reported")
-        if step:  # line 8: m = M
-            before = self.state
-            self.state = self.algorithm.apply(before, step, self.buffer, self.ledger.clients)  # lines 9 to 16
-            self.buffer = []  # line 17
-            if problem := _problem(before, self.state):
-                raise Diverged(f"step {step.index + 1} gave {problem} that is not finite")
-            if self.spending:
-                self.spending.add(job.client for job in step.jobs)
-        return Received(self._assign(jobs, x), step)
+        eta = self._take_step(step) if step else None  # line 8: m = M
+        return Received(self._assign(jobs, x), step, None, eta)
 
-    def none_accepted(self, last: int) -> str:
-        """What there is to say where the last so many updates were all refused."""
+    def _take_step(self, step: Step) -> float:
+        """Lines 9 to 17: x_t -> x_{t+1}. Return the step size that was used."""
+        before, clients = self.state, self.ledger.clients
+        seen = ServerStep(step.index, step.jobs, tuple(step.delays), step.seed, before, self.buffer, clients)
+        eta = float(self.algorithm.step_size(seen))  # lines 11 to 15
+        self.state = self.algorithm.apply(before, step, self.buffer, clients, eta)  # lines 9, 10 and 16
+        self.buffer = []  # line 17
+        if problem := _not_finite(before, self.state):
+            raise Diverged(f"step {step.index + 1} gave {problem} that is not finite")
+        if self.accountant:
+            self.accountant.add(job.client for job in step.jobs)
+        return eta
+
+    def describe_refusals(self, last: int) -> str:
+        """Return a message for a run whose last updates were all refused."""
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.refused.items())
-        return f"none of the last {last} updates was accepted (refused so far: {reasons})"
+        return f"the last {last} updates were all refused (refused so far: {reasons})"
 
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
-        """A job ended without an update: its slot goes to another client."""
+        """End a job without an update. Return the jobs to dispatch in its place."""
         jobs = self.ledger.drop(job)
         self._end(job, reason)
         return self._assign(jobs)
 
+    def refuse_late(self, job: Job | None) -> str:
+        """Count an update that comes for a job that has ended, or that nobody knows. Return why it is refused."""
+        reason = "unknown job" if job is None else self._ended.get(job.id, "unknown job")
+        self.refused[reason] += 1
+        return reason
+
     def join(self, client: int) -> list[Job]:
-        """A client has come, in a deployment: the jobs to start now."""
+        """Admit a client, in a deployment. Return the jobs to dispatch now."""
         return self._assign(self.ledger.join(client))
 
     def _end(self, job: Job, reason: str) -> None:
-        """Forget a job; an update that still comes for it will be refused for this reason."""
+        """Forget a job. An update that still comes for it will be refused for this reason."""
         self.base.pop(job.id, None)
         self.delta_base.pop(job.id, None)
         self._ended[job.id] = reason
@@ -109,7 +189,7 @@ class Server:
         return Received(jobs, None, reason)
 
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
-        """Remember what each job starts from, and what its delta is taken against where that is another version.
+        """Remember what each job starts from, and what its delta is taken against if that is another version.
 
         A version is freed when the last job that needs it ends.
         """
@@ -122,12 +202,9 @@ class Server:
         return jobs
 
 
-def _problem(before: ServerState, now: ServerState) -> str | None:
-    """What is not finite any more. An optimizer that remembers a huge update's square would stand still for ever."""
+def _not_finite(before: ServerState, now: ServerState) -> str | None:
+    """Return what is no longer finite. An optimizer that remembers a huge update's square would never move again."""
     if not (all_finite(now.model.params) and all_finite(now.model.buffers, before.model.buffers)):
         return "a model"
-    sound = all(all_finite(now.slots[name]) for name in MOMENTS if name in now.slots)
-    return None if sound else "an optimizer's memory"
-
-
-MOMENTS = ("m", "v", "vhat")  # the slots of the optimizers here
+    finite = all(all_finite(now.slots[name]) for name in MOMENTS if name in now.slots)
+    return None if finite else "an optimizer's memory"

@@ -1,29 +1,55 @@
-"""One server step before a run: what an algorithm's parts, which may be the user's own, get wrong shows now."""
+"""One server step before a run. It shows what is wrong with the algorithm's parts, which may be the user's own."""
 
 from collections.abc import Sequence
 from numbers import Real
 
 import torch
 
-from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Step
-from fadas.core.model import Model, ServerState, Update
+from fadas.core.model import Model, ServerState, ServerStep, Update
+from fadas.core.server import UpdateRule
+
+_NEW_STEP_SIZE = (
+    "a step size takes the server step, not the delays: write `def __call__(self, step): ...` and read `step.delays`"
+)
 
 
-def trial_step(algorithm: Algorithm, start: Model, updates: Sequence[Update], clients: int) -> ServerState:
-    """The first step from `start`. An error where a part returns what does not fit, or visibly is no pure function."""
+def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], clients: int) -> ServerState:
+    """Take the first step from `start` and return the state after it.
+
+    Raises:
+        ValueError: A part returns something that does not fit, or is visibly not a pure function.
+    """
     step = Step(0, tuple(update.job for update in updates))
-    before = start.params.clone()
-    after = algorithm.apply(ServerState(0, start), step, updates, clients)
+    state, before = ServerState(0, start), start.params.clone()
+    eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
+    after = algorithm.apply(state, step, updates, clients, eta)
     if not torch.equal(before, start.params):
         raise ValueError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
     given = after.model.params
     if (given.shape, given.dtype) != (before.shape, before.dtype):
         shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"
-        raise ValueError(f"the combine rule and the optimizer give {shapes}")
-    first, second = (algorithm.step_size(step.delays) for _ in range(2))
-    if not isinstance(first, Real):
-        raise ValueError(f"a step size is a number, not {type(first).__name__}")
-    if first != second:
-        raise ValueError(f"the step size must follow from the delays alone: it is {first}, and then {second}")
+        raise ValueError(f"the combine rule and the optimizer return {shapes}")
     return after
+
+
+def _trial_step_size(algorithm: UpdateRule, step: ServerStep) -> float:
+    try:
+        first, second = (algorithm.step_size(step) for _ in range(2))
+    except Exception:
+        if _takes_delays(algorithm, step):
+            raise ValueError(_NEW_STEP_SIZE) from None
+        raise
+    if not isinstance(first, Real):
+        raise ValueError(f"a step size must return a number, got {type(first).__name__}")
+    if first != second:
+        raise ValueError(f"a step size must depend on the step alone: it returned {first}, and then {second}")
+    return float(first)
+
+
+def _takes_delays(algorithm: UpdateRule, step: ServerStep) -> bool:
+    """Is the step size of the form that fadas 0.1 had, called with the delays?"""
+    try:
+        return isinstance(algorithm.step_size(list(step.delays)), Real)  # type: ignore[arg-type]
+    except Exception:
+        return False

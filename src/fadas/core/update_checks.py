@@ -1,4 +1,4 @@
-"""What the server asks of an update before it takes it. Simulation and deployment share this."""
+"""What an update must pass before the server accepts it, in simulations and deployments alike."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,26 +7,31 @@ from typing import Literal
 from torch import Tensor
 
 from fadas.core.model import Model, Update
+from fadas.validate import one_of, positive
 
 
 @dataclass(frozen=True)
 class Checks:
     """Refuse updates of the wrong shape or type, with numbers that are not finite, or from no examples.
 
-    `norm` bounds the length of a delta: what exceeds it is refused, or clipped to that length.
+    Args:
+        norm: The largest norm that a delta may have. None: any.
+        excess: What to do with a longer delta: "refuse" the update, or "clip" the delta to `norm`.
+
+    Example:
+        >>> Checks(norm=10.0, excess="clip")
     """
 
     norm: float | None = None
     excess: Literal["refuse", "clip"] = "refuse"
 
     def __post_init__(self) -> None:
-        if self.norm is not None and not 0 < self.norm < math.inf:
-            raise ValueError(f"norm must be a positive number, not {self.norm}")
-        if self.excess not in ("refuse", "clip"):
-            raise ValueError(f"excess must be 'refuse' or 'clip', not {self.excess!r}")
+        if self.norm is not None:
+            positive(norm=self.norm)
+        one_of(("refuse", "clip"), excess=self.excess)
 
     def __call__(self, update: Update, model: Model) -> tuple[Update, str | None]:
-        """The update to take, and why not to take it."""
+        """Return the update to accept, and why to refuse it (None: accept it)."""
         for given, expected in ((update.delta, model.params), (update.buffers, model.buffers)):
             if given.shape != expected.shape:
                 return update, "wrong shape"
@@ -38,7 +43,7 @@ class Checks:
             return update, "no examples"
         if self.norm is not None:
             length = float(update.delta.square().sum().sqrt())
-            if not math.isfinite(length):  # its square overflows
+            if not math.isfinite(length):  # the square overflows
                 length = math.sqrt(float(update.delta.double().square().sum()))
             if length > self.norm and self.excess == "refuse":
                 return update, "norm above bound"
@@ -48,9 +53,10 @@ class Checks:
 
 
 def all_finite(tensor: Tensor, like: Tensor | None = None) -> bool:
-    """One pass: a sum keeps whatever is not finite. Finite numbers whose sum overflows are no sane update either.
+    """Are all elements finite? Elements that equal those of `like`, such as a mask's infinities, are ignored.
 
-    Where there is something that `like` has too, such as a mask's infinities, that is left out of account.
+    One pass is enough, because a sum keeps whatever is not finite. A sum of finite numbers that overflows counts as
+    not finite too.
     """
     if not tensor.numel() or math.isfinite(float(tensor.sum())):
         return True
