@@ -4,36 +4,63 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, or one's share of it
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or the user's share of it
 
 
 class ConfigError(ValueError):
-    """A mistake in what the user gave; its message is one line that the user can act on.
+    """A mistake in what the user gave. The message is one line that the user can act on.
 
-    Where the way out depends on the command, the message is the bare fact, and `matter` tells the command which.
+    A subclass states a fact whose remedy depends on the command. Each command adds its own advice
+    (see `fadas.cli.options.with_advice`).
     """
 
-    def __init__(self, message: str, matter: str = "") -> None:
-        super().__init__(message)
-        self.matter = matter
+
+class Busy(ConfigError):
+    """Another process is using the folder."""
+
+
+class Foreign(ConfigError):
+    """The folder exists and does not hold a run of fadas."""
+
+
+class OtherSettings(ConfigError):
+    """The folder holds a run with other settings."""
+
+
+class Unfinished(ConfigError):
+    """The folder holds an interrupted run."""
+
+
+class Damaged(ConfigError):
+    """A file does not hold what fadas wrote."""
+
+
+class Stale(ConfigError):
+    """A kept result comes from other settings than those that would be used now."""
+
+
+class DiskFull(ConfigError):
+    """The disk is full."""
 
 
 class Interrupted(Exception):
-    """The user or the system ended a run; its checkpoint is on disk. How to go on is the command's to say."""
-
-    matter = "interrupted"
+    """The user or the system stopped a run. Its checkpoint is on disk."""
 
 
 class Diverged(ArithmeticError):
-    """Training has come to an end before its time: the model, or what the clients make of it, is of no use any more."""
-
-    matter = "diverged"
+    """Training stopped early: the model, or the clients' updates, can no longer be used."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """An error for a name that is not known. It suggests the nearest known name, or lists all of them."""
     names = sorted(known)
     prefix = name.rpartition(".")[0]
     short = {other.rpartition(".")[2]: other for other in names if other.rpartition(".")[0] == prefix}
     near = [short[s] for s in difflib.get_close_matches(name.rpartition(".")[2], short, n=1)]
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}" if names else "none is allowed here"
     return ConfigError(f"unknown {kind} {name!r}; {hint}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type where it has none."""
+    return (str(error) or type(error).__name__).splitlines()[0]

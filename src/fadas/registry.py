@@ -1,7 +1,7 @@
 """Objects from plain tables: `{"name": "large", "gamma": 0.5}` -> `Large(gamma=0.5)`, checked against the signature.
 
-One mechanism serves every registry and every section of a configuration. Each mistake is a `ConfigError` of one line
-that says where it is and, for a name, what was probably meant.
+One mechanism serves every registry, every section of an experiment file and every file that fadas reads back. A
+mistake is a `ConfigError` of one line. It says where the mistake is and suggests the nearest known name.
 """
 
 import hashlib
@@ -11,96 +11,110 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import is_dataclass
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fadas.errors import ConfigError, unknown
+from fadas.errors import ConfigError, first_line, unknown_name
 
 Table = Mapping[str, Any]
 Registry = Mapping[str, Callable[..., Any]]
 Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the registry that makes it)
 
-
-# An experiment file may come from anywhere: what it names outside fadas is imported only when the user says so.
+# An experiment file may come from anywhere. Code that it names is imported only if the user allows it.
 ALLOW_CODE = "FADAS_ALLOW_CODE"
+_DIGEST = "__fadas_digest__"  # an attribute of the user's modules: a digest of the file as it was imported
 
 
 def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
-    """A registry's entry, or outside code as "package.module:Name"."""
+    """Return a registry's entry, or the user's own code for a name such as "package.module:Name".
+
+    Args:
+        registry: Known names and what makes them.
+        kind: What the name stands for, for error messages.
+        name: The name as the user typed it.
+    """
     if not isinstance(name, str):
-        raise ConfigError(f"{kind} must be a name, not {name!r}")
+        raise ConfigError(f"{kind} must be a name, got {name!r}")
     if name in registry:
         return registry[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise unknown(kind, name, registry)
+        raise unknown_name(kind, name, registry)
     if os.environ.get(ALLOW_CODE) != "1":
         raise ConfigError(f"{kind} {name!r} is code outside fadas, which runs only with --allow-code ({ALLOW_CODE}=1)")
     if "" not in sys.path:
-        sys.path.append("")  # code in the current folder is found; at the end, so that it hides nobody else's
+        sys.path.append("")  # finds code in the current folder; at the end, so that it hides no other module
     try:
-        found = getattr(_imported(module), attribute)
+        found = getattr(_import_code(module), attribute)
     except Exception as error:  # importing runs the user's code, which may fail in any way
-        where = " (looked for in the current folder and where Python does)" if isinstance(error, ImportError) else ""
-        raise ConfigError(f"cannot import {kind} {name!r}: {_first_line(error)}{where}") from error
+        where = " (searched the current folder and Python's path)" if isinstance(error, ImportError) else ""
+        raise ConfigError(f"cannot import {kind} {name!r}: {first_line(error)}{where}") from error
     if not callable(found):
-        raise ConfigError(f"{kind} {name!r} is a {type(found).__name__}, not something that makes one")
+        raise ConfigError(f"{kind} {name!r} must be a class or a function, got {type(found).__name__}")
     return found
 
 
-outside: dict[str, str] = {}  # by the name of a module of the user's: a digest of its file when it was imported
-
-
-def _imported(name: str) -> types.ModuleType:
+def _import_code(name: str) -> types.ModuleType:
     module = import_module(name)
     with suppress(OSError):  # not every module is a file
         content = Path(getattr(module, "__file__", None) or "").read_bytes()
-        outside.setdefault(name, hashlib.sha256(content).hexdigest()[:12])
+        if _DIGEST not in vars(module):  # the file may have changed since it was imported
+            setattr(module, _DIGEST, hashlib.sha256(content).hexdigest()[:12])
     return module
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def code_digests(names: Sequence[str]) -> dict[str, str]:
+    """Return a digest of the code behind each name such as "package.module:Name" that was imported from a file."""
+    modules = sorted({name.partition(":")[0] for name in names if ":" in name})
+    digests = {module: getattr(sys.modules.get(module), _DIGEST, None) for module in modules}
+    return {module: digest for module, digest in digests.items() if digest}
 
 
 def parameters_of(factory: Callable[..., Any], where: str) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
-    """A factory's parameters and their type hints."""
+    """Return a factory's parameters and their type hints."""
     function = factory.func if isinstance(factory, partial) else factory
     try:
         hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
         return dict(inspect.signature(factory).parameters), hints
     except Exception as error:  # built-in and wrongly annotated callables have none
         name = getattr(function, "__name__", type(function).__name__)
-        raise ConfigError(f"{where}: {name} cannot be used here: {_first_line(error)}") from None
+        raise ConfigError(f"{where}: {name} cannot be used here: {first_line(error)}") from None
 
 
-def defaults(factory: Callable[..., Any], where: str) -> dict[str, Any]:
-    """The factory's default arguments."""
+def default_arguments(factory: Callable[..., Any], where: str) -> dict[str, Any]:
+    """Return a factory's default arguments."""
     parameters, _ = parameters_of(factory, where)
     return {name: p.default for name, p in parameters.items() if p.default is not p.empty}
 
 
-def arguments(
+def check_arguments(
     factory: Callable[..., Any],
     table: Table,
     where: str,
     parts: Parts = {},
-    later: Sequence[str] = (),
-    beside: Sequence[str] = (),
+    supplied_by_run: Sequence[str] = (),
+    also_known: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The factory's keyword arguments, checked and complete with defaults; without those that are given `later`.
+    """Return a factory's keyword arguments from the user's table, checked and completed with defaults.
 
-    `beside`: what else may stand in the user's table, for who misspelt it.
+    Args:
+        factory: A class or a function. Its signature says what the table may hold.
+        table: The user's settings.
+        where: The name of the section, for error messages.
+        parts: Registries for parameters that are objects themselves.
+        supplied_by_run: Parameters that the caller passes later. The user must not set them.
+        also_known: Other keys of the user's table, to suggest for a misspelt key.
     """
     parameters, hints = parameters_of(factory, where)
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-    named = {name: p for name, p in named.items() if name not in later}
+    named = {name: p for name, p in named.items() if name not in supplied_by_run}
     for key in table:
         if key not in named and not open_ended:
-            raise unknown("key", f"{where}.{key}", [f"{where}.{name}" for name in {**named, **dict.fromkeys(beside)}])
+            raise unknown_name("key", f"{where}.{key}", [f"{where}.{name}" for name in [*named, *also_known]])
     values = dict(table)
     for name, parameter in named.items():
         if name in table:
@@ -113,57 +127,132 @@ def arguments(
 
 
 def build(factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}) -> Any:
-    """Call the factory with the table as its keyword arguments."""
-    values = arguments(factory, table, where, parts)
+    """Call a factory with the user's table as its keyword arguments."""
+    values = check_arguments(factory, table, where, parts)
     try:
         return factory(**{name: value for name, value in values.items() if name in table})
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        between = "." if str(error).split(" ")[0] in values else ": "  # "lr must be ..." -> "local.lr must be ..."
+        raise ConfigError(f"{where}{between}{error}") from None
 
 
 def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:
-    """The value as the hinted type, or a ConfigError. Whole numbers pass as floats; nothing else is coerced."""
-    if hint in parts:
+    """Return a value as the hinted type. Whole numbers pass as floats; nothing else is coerced.
+
+    Args:
+        value: A plain value, as TOML or JSON holds it.
+        hint: A type hint: a plain type, a union, a tuple, list or dict, a literal, a dataclass, or a key of `parts`.
+        where: The name of the setting, for error messages.
+        parts: Registries for hints that stand for objects.
+
+    Raises:
+        ConfigError: The value does not fit. The message names the setting and the value.
+    """
+    if parts and hint in parts:
         kind, registry = parts[hint]
         table = {"name": value} if isinstance(value, str) else value
         if not isinstance(table, Mapping):
-            raise ConfigError(f"{where} must be a name or a table with a name, not {value!r}")
+            raise ConfigError(f"{where} must be a name or a table with a name, got {value!r}")
         rest = {key: item for key, item in table.items() if key != "name"}
-        return build(lookup(registry, kind, table.get("name")), rest, where)
+        return build(lookup(registry, kind, table.get("name")), rest, where, parts)
+    return _converter(hint)(value, where, parts)
+
+
+_Converter = Callable[[Any, str, Parts], Any]
+
+
+@cache
+def _converter(hint: Any) -> _Converter:
+    """Return the function that converts values to a hinted type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in args:
+        return _to_union(args)
+    if origin is Literal:
+        return _to_literal(args)
+    if origin in (tuple, list):
+        return _to_sequence(origin, args)
+    if origin is dict or hint is dict:
+        return _to_dict(args)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return lambda value, where, parts: build(hint, _checked(value, Mapping, "a table", where), where, parts)
+    if hint in _PLAIN:
+        return _to_plain(hint)
+    return lambda value, where, parts: value
+
+
+def _to_union(args: tuple[Any, ...]) -> _Converter:
+    optional, others = type(None) in args, [arg for arg in args if arg is not type(None)]
+
+    def to_union(value: Any, where: str, parts: Parts) -> Any:
+        if value is None and optional:
             return None
         problems: list[str] = []
-        for arg in args:
-            if arg is not type(None):
-                try:
-                    return convert(value, arg, where, parts)
-                except ConfigError as error:
-                    problems.append(str(error))
+        for other in others:
+            try:
+                return convert(value, other, where, parts)
+            except ConfigError as error:
+                problems.append(str(error))
         raise ConfigError("; or ".join(dict.fromkeys(problems)))
-    if origin is Literal:
-        if value not in args:
-            raise ConfigError(f"{where} must be one of {', '.join(map(repr, args))}, not {value!r}")
+
+    return to_union
+
+
+def _to_literal(choices: tuple[Any, ...]) -> _Converter:
+    def to_literal(value: Any, where: str, parts: Parts) -> Any:
+        if value not in choices:
+            raise ConfigError(f"{where} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         return value
-    if origin in (tuple, list):
-        if not isinstance(value, list | tuple) or (
-            args[-1] is not Ellipsis and origin is tuple and len(value) != len(args)
-        ):
-            length = "" if origin is list or args[-1] is Ellipsis else f" of {len(args)}"
-            raise ConfigError(f"{where} must be a list{length}, not {value!r}")
-        return origin(convert(item, args[0], where) for item in value)
-    if origin is dict or hint is dict:
-        expected: Any = Mapping
-    elif hint is float:
-        expected = int | float
-    elif hint in (bool, int, str):
-        expected = hint
-    else:
-        return value
-    if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
-        name = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}.get(hint, "a table")
-        raise ConfigError(f"{where} must be {name}, not {value!r}")
-    return float(value) if hint is float else value
+
+    return to_literal
+
+
+def _to_sequence(origin: Any, args: tuple[Any, ...]) -> _Converter:
+    fixed = origin is tuple and args[-1] is not Ellipsis
+    expected = f"a list of {len(args)}" if fixed else "a list"
+
+    def to_sequence(value: Any, where: str, parts: Parts) -> Any:
+        if not isinstance(value, list | tuple) or (fixed and len(value) != len(args)):
+            raise ConfigError(f"{where} must be {expected}, got {value!r}")
+        hints = args if fixed else [args[0]] * len(value)
+        return origin([convert(item, hint, where, parts) for item, hint in zip(value, hints, strict=True)])
+
+    return to_sequence
+
+
+def _to_dict(args: tuple[Any, ...]) -> _Converter:
+    hint = args[1] if args else Any
+
+    def to_dict(value: Any, where: str, parts: Parts) -> Any:
+        table = _checked(value, Mapping, "a table", where)
+        if hint is Any:
+            return table
+        return {key: convert(item, hint, f"{where}.{key}", parts) for key, item in table.items()}
+
+    return to_dict
+
+
+_PLAIN: dict[Any, tuple[Any, str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    str: (str, "a string"),
+}
+
+
+def _to_plain(hint: Any) -> _Converter:
+    kinds, expected = _PLAIN[hint]
+
+    def to_plain(value: Any, where: str, parts: Parts) -> Any:
+        if not isinstance(value, kinds) or (hint is not bool and isinstance(value, bool)):
+            raise ConfigError(f"{where} must be {expected}, got {value!r}")
+        return float(value) if hint is float else value
+
+    return to_plain
+
+
+def _checked(value: Any, kind: Any, expected: str, where: str) -> Any:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{where} must be {expected}, got {value!r}")
+    return value

@@ -1,32 +1,56 @@
-"""Checks of numbers that users give."""
+"""Checks of numbers that users give. Each raises a ValueError that names the value: `positive(lr=-1)`."""
 
 import math
 from numbers import Integral
 
-
-def whole_number(**counts: int | None) -> None:
-    """Refuse what counts something and is no whole number. NumPy's integers are."""
-    for name, value in counts.items():
-        if value is not None and not isinstance(value, Integral):
-            raise ValueError(f"{name} must be a whole number, not {value!r}")
+Range = tuple[float, float]  # 0 < low <= high
 
 
-Range = tuple[float, float]
+def whole_number(**values: int | None) -> None:
+    """Refuse numbers that are not whole. NumPy's integers are allowed, and so is None."""
+    for name, value in values.items():
+        if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
+            raise ValueError(f"{name} must be a whole number, got {value!r}")
+
+
+def at_least(minimum: int, **values: int | None) -> None:
+    """Refuse numbers that are not whole, or are below the minimum. None is allowed."""
+    whole_number(**values)
+    for name, value in values.items():
+        if value is not None and value < minimum:
+            raise ValueError(f"{name} must be at least {minimum}, got {value}")
 
 
 def positive(**values: float) -> None:
+    """Refuse numbers that are not positive and finite."""
     for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be a positive number, not {value}")
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be a positive number, got {value}")
 
 
-def check_range(name: str, bounds: Range) -> None:
-    low, high = bounds
-    if not (0 < low <= high < math.inf):
-        raise ValueError(f"{name} must be a range 0 < low <= high, not {list(bounds)}")
+def not_negative(**values: float) -> None:
+    """Refuse numbers that are negative or not finite."""
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be at least 0, got {value}")
 
 
 def fraction(**values: float) -> None:
+    """Refuse numbers outside [0, 1)."""
     for name, value in values.items():
         if not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+            raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+
+
+def check_range(name: str, bounds: Range) -> None:
+    """Refuse anything but 0 < low <= high < infinity."""
+    low, high = bounds
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"{name} must be a range 0 < low <= high, got {list(bounds)}")
+
+
+def one_of(choices: tuple[str, ...], **values: str) -> None:
+    """Refuse words that are not among the choices."""
+    for name, value in values.items():
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

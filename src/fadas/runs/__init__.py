@@ -1,1 +1,1 @@
-"""One run's folder: claiming, writing, reading it."""
+"""One run's folder: who may write it, writing and reading it, checkpoints, sinks."""

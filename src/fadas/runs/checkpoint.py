@@ -1,13 +1,12 @@
-"""Checkpoints of a run: written whole or not at all, each with its checksum, the last two kept.
+"""Checkpoints of a run: each has a checksum, and the last two are kept.
 
 A file holds the SHA-256 of what follows, a line feed, and a safetensors file whose metadata hold the plain values.
-Nothing in it is ever executed. It is written piece by piece: the library's own writer first makes one string of all,
-which for a gigabyte of models takes seconds in which no other thread can run.
+Nothing in it is ever executed. The file is written piece by piece. The library's own writer would first make one
+string of everything, which for a gigabyte of models blocks all other threads for seconds.
 """
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,8 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from fadas.runs.folder import checkpoint_name as name_of
-from fadas.runs.folder import checkpoints as found
+from fadas.errors import Damaged
+from fadas.runs.folder import checkpoint_name, checkpoints
+from fadas.runs.formats import FORMAT, upgrade_checkpoint
+from fadas.runs.serialization import atomic_file
 
 _DIGEST = 64
 _DTYPES = {
@@ -37,46 +38,41 @@ _DTYPES = {
 }
 
 
-class Damaged(ValueError):
-    """A checkpoint that cannot be used."""
-
-
 def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> Path:
-    """Save a checkpoint; then, and only then, remove all but the last two."""
-    path = folder / name_of(step)
-    draft = path.with_suffix(".tmp")
-    try:
-        with draft.open("wb") as file:
-            file.write(b"0" * _DIGEST + b"\n")
-            digest = hashlib.sha256()
-            for piece in _pieces(tensors, {"values": json.dumps(values)}):
-                digest.update(piece)
-                file.write(piece)
-            file.seek(0)
-            file.write(digest.hexdigest().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        sync(folder)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    for old in found(folder)[2:]:
+    """Save a checkpoint, and then remove all but the last two.
+
+    Args:
+        folder: The run's folder.
+        step: The number in the checkpoint's name.
+        tensors: What it holds, by name.
+        values: Plain values, as JSON holds them.
+    """
+    path = folder / checkpoint_name(step)
+    metadata = {"values": json.dumps({"format": FORMAT, **values})}
+    with atomic_file(path) as file:
+        file.write(b"0" * _DIGEST + b"\n")
+        digest = hashlib.sha256()
+        for piece in _pieces(tensors, metadata):
+            digest.update(piece)
+            file.write(piece)
+        file.seek(0)
+        file.write(digest.hexdigest().encode())
+    for old in checkpoints(folder)[2:]:
         old.unlink(missing_ok=True)
     return path
 
 
 def require_storable(tensors: Mapping[str, Tensor]) -> None:
-    """Can a checkpoint hold these?"""
+    """Raise a ValueError if a checkpoint cannot hold these tensors."""
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
             raise ValueError(f"a checkpoint cannot hold {name!r}, a tensor of {tensor.dtype}")
 
 
 class BackgroundWriter:
-    """Writes checkpoints in a thread of its own, one at a time: training does not wait for the disk.
+    """Writes checkpoints in a thread, one at a time, so that training does not wait for the disk.
 
-    That is safe because nothing that a checkpoint holds is ever written to. What goes wrong is raised by the next call.
+    That is safe because the tensors of a checkpoint are never written to. The next call raises what went wrong.
     """
 
     def __init__(self) -> None:
@@ -85,22 +81,25 @@ class BackgroundWriter:
         self._idle_until = 0.0
 
     def ready(self) -> bool:
-        """Is it time for another? Large models, saved often, would keep the disk busy: it is, a tenth of the time."""
+        """Is it time for another checkpoint? Writing takes at most a tenth of the time, however large the model is."""
         if self._last and not self._last.done():
             return False
         self.wait()
         return time.monotonic() >= self._idle_until
 
     def write(self, folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Start to write a checkpoint."""
         self.wait()
         self._last = self._thread.submit(_timed, folder, step, tensors, values)
 
     def wait(self) -> None:
+        """Wait until the last checkpoint is written."""
         last, self._last = self._last, None
         if last:
             self._idle_until = time.monotonic() + 9 * last.result()
 
     def close(self) -> None:
+        """End the thread."""
         self._thread.shutdown()
 
 
@@ -111,7 +110,7 @@ def _timed(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mappi
 
 
 def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[Any]:
-    """A safetensors file: the header's length, the header, and the bytes of every tensor."""
+    """Yield a safetensors file: the header's length, the header, and the bytes of every tensor."""
     require_storable(tensors)
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -126,7 +125,7 @@ def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator
 
 
 def _on_host(tensor: Tensor) -> Tensor:
-    """From a GPU through pinned memory, on a stream of its own: a plain copy might hold up the threads that train."""
+    """Copy from a GPU through pinned memory, on a separate stream: a plain copy might block the threads that train."""
     if not tensor.is_cuda:
         return tensor.cpu()
     stream = torch.cuda.Stream(tensor.device, priority=-1)
@@ -138,7 +137,11 @@ def _on_host(tensor: Tensor) -> Tensor:
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and values of one checkpoint; Damaged if it is not what was written."""
+    """Return the tensors and values of a checkpoint.
+
+    Raises:
+        Damaged: The file is not what fadas wrote.
+    """
     try:
         content = path.read_bytes()
         digest, payload = content[:_DIGEST], content[_DIGEST + 1 :]
@@ -148,15 +151,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         values = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"]["values"])
         if not isinstance(values, dict):
             raise Damaged("it holds no values")
-        return load(payload), values
+        return load(payload), upgrade_checkpoint(values)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise Damaged(str(error) or type(error).__name__) from None
-
-
-def sync(folder: Path) -> None:
-    """Make a rename within the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,97 +1,170 @@
-"""What fadas calls the files in a run's folder. All else that lies there is somebody else's."""
+"""A run's folder: the names of its files, what it holds, and who may write there."""
 
 import re
 import shutil
-import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
-from fadas.errors import ConfigError
+from fadas.errors import Damaged, Foreign, OtherSettings, Unfinished
 from fadas.runs import lock
+from fadas.runs.formats import upgrade_table
 from fadas.runs.same_run import differing_settings, same_run
+from fadas.runs.serialization import from_table, parse_json, parse_toml
+from fadas.runs.summary import Summary
 
-_FILES = (
-    "config.toml",
-    "metrics.jsonl",
-    "model.safetensors",
-    "adapter",
-    "partition.json",
-    "summary.json",
-    "report.html",
-)
-_DRAFTS = ("config.toml.tmp", "partition.json.tmp", "summary.json.tmp")
-_CHECKPOINT = re.compile(r"checkpoint-[0-9]{9}\.(ckpt|tmp)")  # and not a copy that someone keeps beside
+CONFIG, METRICS, SUMMARY, PARTITION = "config.toml", "metrics.jsonl", "summary.json", "partition.json"
+MODEL = "model.safetensors"
+_FILES = (CONFIG, METRICS, MODEL, "adapter", PARTITION, SUMMARY, "report.html")
+_DRAFT = re.compile(r"(\.[0-9]+)?\.tmp$")
+_CHECKPOINT = re.compile(r"checkpoint-[0-9]{9}\.ckpt")  # not a copy that someone keeps beside it
+
+Mode = Literal["new", "resume", "overwrite"]
 
 
 def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint after a step."""
     return f"checkpoint-{step:09d}.ckpt"
 
 
 def is_checkpoint(name: str) -> bool:
-    """Of a checkpoint, or of its draft."""
-    return bool(_CHECKPOINT.fullmatch(name))
+    """Is this the name of a checkpoint, or of its draft?"""
+    name = _DRAFT.sub("", name)
+    return bool(_CHECKPOINT.fullmatch(name) or _CHECKPOINT.fullmatch(f"{name}.ckpt"))
 
 
 def is_run_file(name: str) -> bool:
-    known = name in _FILES or name in _DRAFTS or name.startswith("events.out.tfevents")
-    return known or is_checkpoint(name)
+    """Does fadas write files of this name? Other files in a run's folder are left alone."""
+    return _DRAFT.sub("", name) in _FILES or name.startswith("events.out.tfevents") or is_checkpoint(name)
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the newest first."""
-    return sorted((path for path in folder.glob("*.ckpt") if is_checkpoint(path.name)), reverse=True)
+    """Return the checkpoints in a folder, the newest first."""
+    return sorted((path for path in folder.glob("*.ckpt") if _CHECKPOINT.fullmatch(path.name)), reverse=True)
 
 
-def is_finished(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
-    """Is this very run finished already? A folder that must not be written to is an error."""
+@dataclass(frozen=True)
+class Finished:
+    """The run has finished already, with the same settings."""
+
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to write a run's folder, until it is released. As a context manager, it is released at the end.
+
+    Attributes:
+        folder: The folder. This process holds its lock.
+        tables: The run's settings.
+        mode: What to do with an unfinished run in the folder.
+    """
+
+    folder: Path
+    tables: Mapping[str, Any]
+    mode: Mode
+
+    def release(self) -> None:
+        """Let another process write here."""
+        lock.release(self.folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def claim(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -> Finished | Claim:
+    """Lock a folder for a run, unless the run has finished already.
+
+    Args:
+        folder: Where the run is kept.
+        tables: The run's settings.
+        mode: "new" refuses a folder with an interrupted run, "resume" continues it, "overwrite" replaces any run.
+
+    Raises:
+        Busy: Another process is running it.
+        Foreign: The folder holds something other than a run.
+        OtherSettings: The folder holds a run with other settings.
+        Unfinished: The folder holds an interrupted run, and the mode is "new".
+    """
+    if summary := find_finished(folder, tables, mode):  # nothing of ours belongs there, not even a lock
+        return Finished(summary)
+    lock.acquire(folder)
+    try:
+        if summary := find_finished(folder, tables, mode):  # another process was faster
+            lock.release(folder)
+            return Finished(summary)
+    except BaseException:
+        lock.release(folder)
+        raise
+    return Claim(folder, tables, mode)
+
+
+def find_finished(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -> Summary | None:
+    """Return the summary of a run that has finished with these settings. Raises as `claim` does."""
     if not folder.exists():
         if blocked := next((path for path in folder.parents if path.exists() and not path.is_dir()), None):
-            raise ConfigError(f"{blocked} exists and is not a folder", "foreign")
-        return False
+            raise Foreign(f"{blocked} exists and is not a folder")
+        return None
     if not folder.is_dir() or not _may_hold_run({path.name for path in folder.iterdir()}):
-        raise ConfigError(f"{folder} exists and is not a run of fadas", "foreign")
-    settings = folder / "config.toml"
-    if settings.exists() and not overwrite:
-        try:
-            held = tomllib.loads(settings.read_text(encoding="utf-8"))
-        except ValueError:
-            held = {}
-        if not same_run(held, tables):
-            some = differing_settings(held, tables)
-            which = "; ".join([*some[:2], *([f"{len(some) - 2} more"] if len(some) > 2 else [])])
-            raise ConfigError(f"{folder} holds a run with other settings{f' ({which})' if which else ''}", "settings")
-        if (folder / "summary.json").exists():
-            return True
-    lock.check_free(folder)
-    if not overwrite and (folder / "summary.json").exists():  # finished while we waited for the lock
-        return is_finished(folder, tables, overwrite, resume)
-    if not (overwrite or resume) and checkpoints(folder):
-        raise ConfigError(f"{folder} holds an interrupted run", "unfinished")
-    return False
+        raise Foreign(f"{folder} exists and is not a run of fadas")
+    if mode == "overwrite":
+        lock.require_free(folder)
+        return None
+    if (folder / CONFIG).exists():
+        _require_same_settings(folder, tables)
+        if (folder / SUMMARY).exists():
+            return read_summary(folder)
+    lock.require_free(folder)
+    if (folder / SUMMARY).exists():  # it finished while we waited for the lock
+        return find_finished(folder, tables, mode)
+    if mode == "new" and checkpoints(folder):
+        raise Unfinished(f"{folder} holds an interrupted run")
+    return None
 
 
-def claim(folder: Path, tables: Mapping[str, Any], overwrite: bool = False, resume: bool = False) -> bool:
-    """As `check`; but where the run is not finished, the folder is this process's from now on."""
-    if not is_finished(folder, tables, overwrite, resume):  # else nothing of ours belongs there, nor a lock
-        lock.acquire(folder)
-    if not is_finished(folder, tables, overwrite, resume):  # another may have been faster
-        return False
-    lock.release(folder)
-    return True
+def read_summary(folder: Path) -> Summary:
+    """Return the summary of a finished run.
+
+    Raises:
+        Damaged: summary.json is not what fadas wrote.
+    """
+    path = folder / SUMMARY
+    try:
+        return from_table(Summary, upgrade_table(parse_json(path), str(path)), "summary")
+    except Damaged:
+        raise
+    except (ValueError, AttributeError) as error:
+        raise Damaged(f"{folder} is damaged: {SUMMARY}: {error}") from None
+
+
+def _require_same_settings(folder: Path, tables: Mapping[str, Any]) -> None:
+    held: dict[str, Any] = {}
+    with suppress(Damaged):
+        held = parse_toml(folder / CONFIG)
+    if same_run(held, tables):
+        return
+    some = differing_settings(held, tables)
+    which = "; ".join([*some[:2], *([f"{len(some) - 2} more"] if len(some) > 2 else [])])
+    raise OtherSettings(f"{folder} holds a run with other settings{f' ({which})' if which else ''}")
 
 
 def _may_hold_run(names: set[str]) -> bool:
-    """Does a folder with these files hold a run, or nothing yet? What else lies beside a run is left alone."""
-    return "config.toml" in names or names <= {lock.NAME, "config.toml.tmp"}
+    """Does a folder with these files hold a run, or nothing yet?"""
+    return CONFIG in names or all(name == lock.NAME or _DRAFT.sub("", name) == CONFIG for name in names)
 
 
-def _empty(folder: Path) -> None:
+def remove_run(folder: Path) -> None:
     """Remove a run's files, and nothing else.
 
-    That it is finished first: it is no longer. Its settings last: without them, the rest would be nobody's.
+    The summary goes first, so that an interrupted removal does not leave a run that looks finished. The settings go
+    last, because without them nothing else in the folder can be recognised.
     """
-    order = {"summary.json": -1, "config.toml": 1}
+    order = {SUMMARY: -1, CONFIG: 1}
     for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 0)):
         if is_run_file(path.name):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -1,39 +1,52 @@
-"""One process at a time in a run's folder, by a lock that the system lifts when its holder ends, however it ends.
-
-The file stays: to delete it would be to lock another one than those who have opened it already.
-"""
+"""One process at a time in a run's folder. The system releases the lock when its holder ends, however that happens."""
 
 import os
 import time
 from pathlib import Path
 from typing import IO
 
-from fadas.errors import ConfigError
+from fadas.errors import Busy, ConfigError
 
 try:
     import fcntl
-except ImportError:  # Windows has none: there, nobody is kept out
+except ImportError:  # on Windows there is no lock
     fcntl = None
 
 NAME = ".lock"
 _held: dict[Path, IO[bytes]] = {}
+_made: set[Path] = set()  # folders that did not exist before they were locked
 
 
 def acquire(folder: Path) -> None:
-    """The folder, made if need be, is this process's until it is released; an error where it is another's."""
+    """Lock a folder for this process, and make it if necessary.
+
+    Raises:
+        Busy: Another process holds the lock.
+    """
     place = folder.resolve()
     if place in _held:
         return
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / NAME).open("ab")
-    if not _locked(file):
+    if not _locks(file) or not _is_current(file, folder):
         file.close()
-        raise ConfigError(f"{folder} is in use by another process", "busy")
+        raise Busy(f"{folder} is in use by another process")
     _held[place] = file
+    if made:
+        _made.add(place)
 
 
-def _locked(file: IO[bytes]) -> bool:
-    """Whether the lock is ours now. Who only looks, or has just been forked, holds it for a moment: we try twice."""
+def _is_current(file: IO[bytes], folder: Path) -> bool:
+    """Is this file still the folder's lock? Its last holder may have removed an empty folder."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), (folder / NAME).stat())
+    except FileNotFoundError:
+        return False
+
+
+def _locks(file: IO[bytes]) -> bool:
+    """Lock a file if it is free. A process that only looks holds the lock for a moment, so there are two attempts."""
     for pause in (0.5, 0):
         try:
             if fcntl:
@@ -47,34 +60,38 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def release(folder: Path) -> None:
-    if file := _held.pop(folder.resolve(), None):
+    """Release a folder. If it was made for a run that never wrote anything, it is removed."""
+    place = folder.resolve()
+    if file := _held.pop(place, None):
+        if place in _made and place.is_dir() and os.listdir(place) == [NAME]:
+            (place / NAME).unlink()
+            place.rmdir()
+        _made.discard(place)
         file.close()
 
 
-def check_held(folder: Path) -> None:
-    """An error where the folder that was taken is gone; what is there now may be another process's."""
+def require_held(folder: Path) -> None:
+    """Raise an error if the locked folder is gone. What is there now may belong to another process."""
     file = _held.get(folder.resolve())
-    try:
-        if file and os.path.samestat(os.fstat(file.fileno()), (folder / NAME).stat()):
-            return
-    except FileNotFoundError:
-        pass
+    if file and _is_current(file, folder):
+        return
     raise ConfigError(f"{folder} was deleted or moved while its run was writing there; give the command again")
 
 
-def check_free(folder: Path) -> None:
-    """An error where the folder is another process's."""
+def require_free(folder: Path) -> None:
+    """Raise `Busy` if another process holds the lock of a folder."""
     if folder.resolve() not in _held and (folder / NAME).exists():
         acquire(folder)
         release(folder)
 
 
-def _let_go() -> None:
+def _close_in_child() -> None:
     """In a forked worker: it must not keep the lock when the process that holds it is killed."""
     for file in _held.values():
         file.close()
     _held.clear()
+    _made.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_in_child)

@@ -1,113 +1,154 @@
-"""Reading a run's folder back."""
+"""Reading runs back. No torch is needed for that."""
 
-import json
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fadas.errors import ConfigError
-from fadas.runs import reader as intact
-from fadas.runs.folder import is_finished
-from fadas.runs.same_run import identity
-from fadas.runs.serialization import to_json
-
-Line = dict[str, Any]
+from fadas.core.records import Record
+from fadas.errors import ConfigError, Damaged
+from fadas.runs.folder import CONFIG, METRICS, PARTITION, SUMMARY, read_summary
+from fadas.runs.formats import upgrade_config, upgrade_table
+from fadas.runs.same_run import identity, is_deployment
+from fadas.runs.serialization import from_table, parse_json, parse_toml, strict_json, to_json
+from fadas.runs.summary import Summary
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, read back."""
+    """A finished run.
+
+    Attributes:
+        folder: Where it is kept.
+        config: Its settings.
+        records: One record per server step.
+        summary: What it amounts to.
+        counts: Examples of each label, by client, if the targets are labels.
+    """
 
     folder: Path
     config: dict[str, Any]
-    records: list[Line]
-    summary: Line
-    counts: list[list[int]] | None = None  # examples of each label, by client
+    records: list[Record]
+    summary: Summary
+    counts: list[list[int]] | None = None
 
     @property
     def label(self) -> str:
-        return self.summary["algorithm"]
+        """The algorithm's label in the experiment."""
+        return self.summary.algorithm
 
     @property
     def diverged(self) -> str | None:
-        """Why it ended early, where it did."""
-        return self.summary.get("diverged")
+        """Why the run ended early, if it diverged."""
+        return self.summary.diverged
 
     @property
     def clock(self) -> str:
-        """What its times are: a deployment's are real."""
-        return "seconds" if self.config.get("task", {}).get("name") == "flower" else "virtual time"
+        """The unit of its times."""
+        return "seconds" if is_deployment(self.config) else "virtual time"
 
     @property
-    def evaluations(self) -> list[Line]:
-        return [record for record in self.records if record["metrics"]]
+    def evaluations(self) -> list[tuple[Record, dict[str, float]]]:
+        """The records with an evaluation, each with its metrics."""
+        return [(record, record.metrics) for record in self.records if record.metrics]
+
+    @property
+    def clients(self) -> int:
+        """The number of clients in the settings; 0 for a deployment, where it may change."""
+        return self.config["task"].get("clients", 0)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The sections of config.toml that readers rely on."""
+
+    task: dict[str, Any] = field(default_factory=dict[str, Any])
+    run: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class _Partition:
+    counts: list[list[int]]
 
 
 def read_run(folder: Path) -> Run:
-    """A finished run; a ConfigError if the folder does not hold one."""
-    file, counts = folder, None
-    try:
-        config = tomllib.loads((file := folder / "config.toml").read_text(encoding="utf-8"))
-        intact.check_settings(config)
-        summary = json.loads((file := folder / "summary.json").read_text(encoding="utf-8"))
-        intact.check_summary(summary)
-        records = read_lines(file := folder / "metrics.jsonl")
-        intact.check_records(records, summary)
-        if (file := folder / "partition.json").exists():
-            counts = json.loads(file.read_text(encoding="utf-8"))["counts"]
-            intact.check_counts(counts)
-    except OSError as error:
-        raise ConfigError(f"{folder} is not a finished run: {error.strerror} ({error.filename})", "damaged") from None
-    except intact.DAMAGE as error:
-        raise ConfigError(f"{folder} is damaged: {file.name}: {type(error).__name__}: {error}", "damaged") from None
-    return Run(folder, config, records, summary, counts)
+    """Return a finished run.
 
-
-def finished(wanted: Mapping[Path, Mapping[str, Any]], overwrite: bool, resume: bool) -> dict[Path, Line]:
-    """The summaries of those runs that are there already; of folders and settings, as `check` takes them.
-
-    That other processes are at some is an error only where there is nothing else to do.
+    Raises:
+        Damaged: The folder does not hold a finished run, or its files are not what fadas wrote.
     """
-    there: dict[Path, Line] = {}
-    busy: list[ConfigError] = []
-    for folder, tables in wanted.items():
-        try:
-            if is_finished(folder, tables, overwrite, resume):
-                there[folder] = read_run(folder).summary
-        except ConfigError as error:
-            if error.matter != "busy":
-                raise
-            busy.append(error)
-    if busy and len(busy) + len(there) == len(wanted):
-        raise busy[0]
-    return there
+    summary, name = read_summary(folder), CONFIG
+    try:
+        config = upgrade_config(parse_toml(folder / CONFIG))
+        settings = from_table(_Settings, config, CONFIG)
+        name = METRICS
+        records = read_records(folder / METRICS)
+        if (not records and not summary.diverged) or (records[-1].step if records else 0) != summary.step:
+            raise ValueError(f"it does not end at step {summary.step}, as {SUMMARY} says")
+        name = PARTITION
+        counts = _read_counts(folder / PARTITION) if (folder / PARTITION).exists() else None
+    except Damaged:
+        raise
+    except (ValueError, AttributeError) as error:
+        raise Damaged(f"{folder} is damaged: {name}: {error}") from None
+    return Run(folder, {**config, "task": settings.task, "run": settings.run}, records, summary, counts)
 
 
-def read_lines(path: Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def read_records(path: Path) -> list[Record]:
+    """Return the records in a metrics.jsonl."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise Damaged(f"cannot read {path}: {error.strerror}") from None
+    return [read_record(line, number) for number, line in enumerate(lines, 1)]
+
+
+def read_record(line: str | bytes, number: int = 1) -> Record:
+    """Return the record on a line of metrics.jsonl. Numbers that were not finite, which are null there, become NaN."""
+    where = f"line {number}"
+    table = strict_json(line)
+    if not isinstance(table, dict):
+        raise ValueError(f"{where} must be a table, got {table!r}")
+    if table.get("train_loss", 0.0) is None:
+        table["train_loss"] = math.nan
+    if isinstance(metrics := table.get("metrics"), dict):
+        table["metrics"] = {name: math.nan if value is None else value for name, value in metrics.items()}
+    return from_table(Record, {"wall": 0.0, **table}, where)
+
+
+def _read_counts(path: Path) -> list[list[int]]:
+    partition = from_table(_Partition, upgrade_table(parse_json(path), str(path)), path.name)
+    if len({len(client) for client in partition.counts}) != 1:
+        raise ValueError("all clients must have the same number of labels")
+    if any(not 0 <= count < 2**53 for client in partition.counts for count in client):
+        raise ValueError("a count is negative or too large")
+    return partition.counts
 
 
 def find_runs(folder: Path) -> list[Run]:
-    """The finished runs directly below an experiment's folder (or the folder itself, if it is one), in order."""
-    files = ("config.toml", "metrics.jsonl", "summary.json")
-    folders = [folder, *(path.parent for path in folder.glob("*/summary.json"))]
+    """Return the finished runs directly below an experiment's folder, or the run in the folder itself."""
+    files = (CONFIG, METRICS, SUMMARY)
+    folders = [folder, *(path.parent for path in folder.glob(f"*/{SUMMARY}"))]
     found = [read_run(path) for path in folders if all((path / name).exists() for name in files)]
     if not found:
-        below = sorted({str(path.parents[1]) for path in folder.glob("*/*/summary.json")})  # a sweep's
+        below = sorted({str(path.parents[1]) for path in folder.glob(f"*/*/{SUMMARY}")})  # of a sweep
         raise ConfigError(f"no finished runs in {folder}{', but in ' + ', '.join(below) if below else ''}")
-    return sorted(found, key=lambda run: (run.summary["place"], run.summary["seed"], run.folder.name))
+    return sorted(found, key=lambda run: (run.summary.place, run.summary.seed, run.folder.name))
 
 
 def unfinished_runs(folder: Path) -> list[str]:
-    """Names of the runs below a folder that began and did not finish."""
-    begun = (path.parent for path in folder.glob("*/metrics.jsonl"))
-    return sorted(path.name for path in begun if not (path / "summary.json").exists())
+    """Return the names of the runs below a folder that have not finished."""
+    begun = (path.parent for path in folder.glob(f"*/{METRICS}"))
+    return sorted(path.name for path in begun if not (path / SUMMARY).exists())
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in their seed only, under the algorithm's name; where one name has several settings, apart."""
+    """Return the runs by method: runs of a group differ in their seed only.
+
+    A group has the algorithm's label. If runs of one label have several settings, the names of their folders tell the
+    groups apart.
+    """
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         settings = identity(run.config)
@@ -116,9 +157,9 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():
         full = [group[0].folder.name for group in by_settings.values()]
-        seeds = [group[0].summary["seed"] if len(group) > 1 else "" for group in by_settings.values()]
+        seeds = [group[0].summary.seed if len(group) > 1 else "" for group in by_settings.values()]
         short = [name.removesuffix(f"-{seed}") for name, seed in zip(full, seeds, strict=True)]
-        for whole, name, group in zip(full, short, by_settings.values(), strict=True):
-            taken = short.count(name) > 1 or (name != whole and name in full)
-            named[label if len(by_settings) == 1 else f"{label} ({whole if taken else name})"] = group
+        for folder, name, group in zip(full, short, by_settings.values(), strict=True):
+            taken = short.count(name) > 1 or (name != folder and name in full)
+            named[label if len(by_settings) == 1 else f"{label} ({folder if taken else name})"] = group
     return named

@@ -1,65 +1,190 @@
-"""Tables to TOML text; reading is the standard library's."""
+"""Plain values <-> JSON and TOML, typed tables, and the one way in which fadas writes a file."""
 
 import json
 import math
-import re
-from collections.abc import Mapping
-from typing import Any
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import tomli_w
+
+from fadas.core.records import LATEST
+from fadas.errors import Damaged
+from fadas.registry import convert
 
 Table = Mapping[str, Any]
+T = TypeVar("T")
 
 
-def dumps(tables: Table) -> str:
-    """Tables as TOML, in a form that `tomllib` reads back to the same tables."""
-    return "\n".join(_lines(tables, ())).lstrip("\n") + "\n"
+def to_json(value: Any) -> str:
+    """Return strict JSON. A number that is not finite, such as a diverged loss, becomes null."""
+    return json.dumps(_finite_or_none(value), allow_nan=False)
+
+
+def _finite_or_none(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite_or_none(item) for key, item in value.items()}
+    return [_finite_or_none(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def to_toml(tables: Table) -> str:
+    """Return tables as TOML."""
+    return tomli_w.dumps(_native(tables))
+
+
+def toml_value(value: Any) -> str:
+    """Return a single value as TOML, on one line."""
+    value = _native(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml_key(key)} = {toml_value(item)}' for key, item in value.items())}}}"
+    return tomli_w.dumps({"value": value}).partition("=")[2].strip()
+
+
+def _toml_key(key: str) -> str:
+    return tomli_w.dumps({key: 0}).rpartition("=")[0].strip()
+
+
+def _native(value: Any) -> Any:
+    """Return a value without NumPy's scalars and without tuples, which tomli-w does not write."""
+    if isinstance(value, Mapping):
+        return {key: _native(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_native(item) for item in value]
+    return value.item() if hasattr(value, "item") else value
 
 
 def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, with dotted keys."""
+    """Return nested tables as one table with dotted keys.
+
+    Example:
+        >>> flatten({"run": {"steps": 5}})
+        {'run.steps': 5}
+    """
     flat: dict[str, Any] = {}
     for key, value in table.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return flat
 
 
-def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
-    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items()]
-    if path and (lines or not table):
-        lines.insert(0, f"\n[{'.'.join(map(_key, path))}]")
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            lines += _lines(value, (*path, key))
-    return lines
+def parse_json(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        Damaged: The file is missing, cannot be read, or is not JSON.
+    """
+    return _parsed(path, strict_json)
 
 
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)
+def strict_json(text: str | bytes) -> Any:
+    """Return what a JSON text holds. NaN and Infinity, which Python would take, are refused."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
-def toml_value(value: Any) -> str:
-    """A single value as TOML."""
-    if hasattr(value, "item"):  # a scalar of NumPy's
-        value = value.item()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, Mapping):  # inside a list; elsewhere tables have a heading of their own
-        return f"{{{', '.join(f'{_key(key)} = {toml_value(item)}' for key, item in value.items())}}}"
-    return repr(value)
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
-def to_json(value: Any) -> str:
-    """Strict JSON: a number that is not finite (a diverged loss) becomes null."""
-    return json.dumps(_finite(value), allow_nan=False)
+def parse_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds.
+
+    Raises:
+        Damaged: The file is missing, cannot be read, or is not TOML.
+    """
+    return _parsed(path, tomllib.loads)
 
 
-def _finite(value: Any) -> Any:
+def _parsed(path: Path, parse: Any) -> Any:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Damaged(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def from_table(kind: type[T], table: Any, where: str) -> T:
+    """Return a dataclass from a table that fadas wrote. Keys that the dataclass does not have are ignored.
+
+    Args:
+        kind: The dataclass.
+        table: A table, as JSON or TOML holds it.
+        where: What the table is, for error messages.
+
+    Raises:
+        ConfigError: A key is missing, or a value is of the wrong type, not finite or too large to draw.
+    """
+    if isinstance(table, Mapping):
+        known = _field_names(kind)
+        table = {key: value for key, value in table.items() if key in known}
+        _check_numbers(table, where)
+    return convert(table, kind, where)
+
+
+@cache
+def _field_names(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
+
+
+def _check_numbers(value: Any, where: str) -> None:
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        if abs(value) >= LATEST:
+            raise Damaged(f"{where}: {value} is too large")
+    elif isinstance(value, int):
+        if not abs(value) < 2**63:
+            raise Damaged(f"{where}: {value} is too large")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_numbers(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            _check_numbers(item, where)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears under its name completely or not at all, also after a power cut.
+
+    Example:
+        >>> with atomic_file(folder / "summary.json") as file:
+        ...     file.write(b"{}")
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write the same file
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+        _sync_folder(path.parent)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file completely or not at all."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename within the folder survive a power cut."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

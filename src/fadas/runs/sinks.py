@@ -1,33 +1,63 @@
-"""Where records go beside metrics.jsonl."""
+"""Where a run's records go beside metrics.jsonl."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 from fadas.core.records import Record
 from fadas.errors import ConfigError
-from fadas.experiments.prepare import OnRecord
+from fadas.runs.summary import Summary
 
 
-def _tensorboard() -> Callable[[Path], OnRecord]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError("run.tensorboard needs the extra: pip install -e '.[tensorboard]' in a checkout") from None
+class Sink(Protocol):
+    """Receives the records of one run.
 
-    def make_sink(folder: Path) -> OnRecord:
-        writer = SummaryWriter(str(folder))
+    Example:
+        >>> class Printer:
+        ...     def open(self, folder, settings): ...
+        ...     def record(self, record): print(record.step, record.metrics)
+        ...     def close(self, summary): ...
+    """
 
-        def sink(record: Record) -> None:
-            values = {
-                "eta": record.eta,
-                "train/loss": record.train_loss,
-                "tau_max": max(job.tau for job in record.jobs),
-            }
-            values |= {f"test/{name}": value for name, value in (record.metrics or {}).items()}
-            for name, value in values.items():
-                writer.add_scalar(name, value, record.step)
-            writer.flush()
+    def open(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Begin, or continue, a run in a folder."""
+        ...
 
-        return sink
+    def record(self, record: Record) -> None:
+        """Take the record of one server step."""
+        ...
 
-    return make_sink
+    def close(self, summary: Summary | None) -> None:
+        """End the run. Without a summary, it was interrupted."""
+        ...
+
+
+class TensorBoard:
+    """Writes losses, metrics, step sizes and delays as TensorBoard events into the run's folder."""
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            hint = "pip install -e '.[tensorboard]' in a checkout"
+            raise ConfigError(f"run.tensorboard needs the extra: {hint}") from None
+        self._make_writer = SummaryWriter
+
+    def open(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Open an event file in the run's folder."""
+        self._writer = self._make_writer(str(folder))
+
+    def record(self, record: Record) -> None:
+        """Write the scalars of one server step."""
+        values = {"eta": record.eta, "train/loss": record.train_loss, "tau_max": max(job.tau for job in record.jobs)}
+        values |= {f"test/{name}": value for name, value in (record.metrics or {}).items()}
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, record.step)
+        self._writer.flush()
+
+    def close(self, summary: Summary | None) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+SINKS: dict[str, Callable[[], Sink]] = {"tensorboard": TensorBoard}

@@ -1,41 +1,119 @@
 """A run in a few numbers: summary.json."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from fadas.core.records import tau_statistics
+from fadas.core.records import Record, tau_statistics
 
-Line = dict[str, Any]
-_COUNTS = ("step", "updates", "time", "dropped", "expired", "refused")
-_NOTHING: Line = {"step": 0, "updates": 0, "time": 0.0, "dropped": 0, "expired": 0, "refused": {}, "metrics": None}
+_LAST = 5  # evaluations: the paper reports the mean and standard deviation over the last five
 
 
-def summarise(records: Iterable[Line], target: float | None = None, diverged: str | None = None) -> Line:
-    """What a run amounts to, from its records alone. One that `diverged`, and why, has no accuracy: it led nowhere."""
-    lines = list(records)
-    reached = [(line["time"], a) for line in lines if (a := _accuracy(line)) is not None]
-    last = lines[-1] if lines else _NOTHING
-    summary: Line = {
-        **{key: last[key] for key in _COUNTS},
-        **({"privacy": last["privacy"]} if last.get("privacy") else {}),
-        **tau_statistics(max(job["tau"] for job in line["jobs"]) for line in lines),
-        "metrics": last["metrics"],
-    }
-    if diverged is not None:
-        return {**summary, "diverged": diverged}
-    accuracies = [accuracy for _, accuracy in reached[-5:]]
-    if accuracies:  # the paper's convention: mean and standard deviation over the last five
-        mean = sum(accuracies) / len(accuracies)
-        spread = math.sqrt(sum((a - mean) ** 2 for a in accuracies) / len(accuracies))
-        summary |= {"accuracy": mean, "accuracy_std": spread}
-    if target is not None:
-        times = (time for time, accuracy in reached if accuracy >= target)
-        summary |= {"target": target, "time_to_target": next(times, None)}
-    return summary
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run amounts to, from its records alone.
+
+    Args:
+        step: Server steps.
+        updates: Client updates.
+        time: When the last step was taken.
+        dropped: Jobs that ended without an update.
+        expired: Jobs that missed their deadline.
+        refused: Updates that the server refused, by reason.
+        tau_max: The largest delay.
+        tau_avg: The mean over the steps of each step's largest delay.
+        tau_med: The median over the steps of each step's largest delay.
+        metrics: The last evaluation, if the last step was evaluated.
+        privacy: Epsilon and delta spent, with differential privacy.
+        accuracy: The mean over the last five evaluations. None if the run diverged or measured no accuracy.
+        accuracy_std: Their standard deviation.
+        target: The accuracy that the run was to reach, if there was one.
+        time_to_target: When an evaluation first reached it. None: never.
+        diverged: Why the run ended early, if it diverged.
+    """
+
+    step: int
+    updates: int
+    time: float
+    dropped: int
+    expired: int
+    refused: dict[str, int]
+    tau_max: int | float
+    tau_avg: float
+    tau_med: float
+    metrics: dict[str, float | None] | None
+    privacy: dict[str, float] | None = None
+    accuracy: float | None = None
+    accuracy_std: float | None = None
+    target: float | None = None
+    time_to_target: float | None = None
+    diverged: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that have a value, and those whose value None says something."""
+        told = {"metrics"} | ({"time_to_target"} if self.target is not None else set())
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None or name in told}
 
 
-def _accuracy(line: Line) -> float | None:
-    """None also where it was no number: NaN, which is null in a line that was read back."""
-    accuracy = (line["metrics"] or {}).get("accuracy")
+@dataclass(frozen=True, kw_only=True)
+class Summary(Outcome):
+    """The content of summary.json: which run it is, what it amounts to, and where it was computed.
+
+    Args:
+        experiment: The experiment's name.
+        algorithm: The algorithm's label in the experiment.
+        seed: The run's seed.
+        place: The algorithm's place in the experiment file.
+        wall: Seconds of computing.
+        device: What the clients were trained on.
+        versions: Versions of fadas, torch and Python.
+        commit: The commits of the code that trained it.
+    """
+
+    experiment: str
+    algorithm: str
+    seed: int
+    place: int
+    wall: float = 0.0
+    device: str | None = None
+    versions: dict[str, str] | None = None
+    commit: str | None = None
+
+
+def summarise(records: Sequence[Record], target: float | None = None, diverged: str | None = None) -> Outcome:
+    """Return what a run amounts to.
+
+    Args:
+        records: The run's records.
+        target: An accuracy to reach.
+        diverged: Why the run diverged. Such a run has no accuracy.
+    """
+    reached = [(record.time, value) for record in records if (value := measured_accuracy(record)) is not None]
+    last = records[-1] if records else None
+    accuracies = [value for _, value in reached[-_LAST:]] if diverged is None else []
+    mean = sum(accuracies) / len(accuracies) if accuracies else None
+    target = target if diverged is None else None
+    return Outcome(
+        step=last.step if last else 0,
+        updates=last.updates if last else 0,
+        time=last.time if last else 0.0,
+        dropped=last.dropped if last else 0,
+        expired=last.expired if last else 0,
+        refused=last.refused if last else {},
+        privacy=last.privacy if last else None,
+        metrics=dict(last.metrics) if last and last.metrics is not None else None,
+        **tau_statistics(max(job.tau for job in record.jobs) for record in records),
+        accuracy=mean,
+        accuracy_std=None if mean is None else math.sqrt(sum((a - mean) ** 2 for a in accuracies) / len(accuracies)),
+        target=target,
+        time_to_target=None if target is None else next((time for time, a in reached if a >= target), None),
+        diverged=diverged,
+    )
+
+
+def measured_accuracy(record: Record) -> float | None:
+    """Return the accuracy after a step, if it was measured and is a number."""
+    accuracy = (record.metrics or {}).get("accuracy")
     return accuracy if accuracy is not None and math.isfinite(accuracy) else None

@@ -1,6 +1,7 @@
-"""A run's folder: config.toml, metrics.jsonl (one line per server step), model.safetensors, at the end summary.json.
+"""Writing a run's folder.
 
-summary.json is written last: a folder without it holds a run that did not finish. Reading needs no torch.
+config.toml comes first, metrics.jsonl grows by one line per server step, and summary.json comes last: a folder without
+it holds a run that did not finish.
 """
 
 import hashlib
@@ -9,95 +10,107 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fadas.errors import ConfigError
+from fadas.core.records import Record
 from fadas.runs import lock
-from fadas.runs.folder import _empty, claim, is_checkpoint
-from fadas.runs.run_reader import Line
-from fadas.runs.serialization import dumps, to_json
+from fadas.runs.folder import CONFIG, METRICS, SUMMARY, Claim, is_checkpoint, remove_run
+from fadas.runs.formats import FORMAT
+from fadas.runs.serialization import to_json, to_toml, write_text
+from fadas.runs.sinks import Sink
+from fadas.runs.summary import Summary
+
+Mark = tuple[int, str]  # bytes of metrics.jsonl, and their checksum
 
 
 class Writer:
-    """Writes one run's folder, in place of an unfinished run or, with `overwrite`, of any. Lines are flushed.
+    """Writes the folder of one run. Each line is flushed.
 
-    Until it is closed, no other process may write there.
-
-    With `kept` (bytes of metrics.jsonl, as `mark` gave them) it goes on with an unfinished run after these lines;
-    with `resume` and none kept, checkpoints that cannot be used are no reason to refuse.
+    Args:
+        claim: The right to write the folder. The writer releases it when it is closed.
+        kept: How many bytes of metrics.jsonl to keep of an interrupted run. None: replace whatever the folder holds.
+        sinks: Where records go besides.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        tables: Mapping[str, Any],
-        overwrite: bool = False,
-        kept: int | None = None,
-        resume: bool = False,
-    ) -> None:
-        self.folder = folder
-        resume = resume or kept is not None
-        if claim(folder, tables, overwrite, resume):
-            raise ConfigError(
-                f"{folder} has been written meanwhile by another process; give the command again", "written"
-            )
+    def __init__(self, claim: Claim, kept: int | None = None, sinks: Sequence[Sink] = ()) -> None:
+        self.folder, self._claim, self._sinks = claim.folder, claim, sinks
         if kept is None:
-            _empty(folder)
-            draft = folder / "config.toml.tmp"
-            draft.write_text(dumps(tables), encoding="utf-8")
-            os.replace(draft, folder / "config.toml")  # whole at any time: others look at it
-        self._metrics = (folder / "metrics.jsonl").open("r+b" if kept else "wb")
+            remove_run(self.folder)
+            self.write_config(claim.tables)
+        self._metrics = (self.folder / METRICS).open("r+b" if kept else "wb")
         self._digest = hashlib.sha256(self._metrics.read(kept) if kept else b"")
         self._metrics.truncate(kept or 0)
         self._metrics.seek(0, os.SEEK_END)
+        for sink in sinks:
+            sink.open(self.folder, claim.tables)
 
-    def append(self, line: Line) -> None:
-        text = to_json(line).encode() + b"\n"
+    def write_config(self, tables: Mapping[str, Any]) -> None:
+        """Write the run's settings."""
+        write_text(self.folder / CONFIG, to_toml({"format": FORMAT, **tables}))
+
+    def append(self, record: Record) -> None:
+        """Write the record of a server step."""
+        self._append_line(record)
+        for sink in self._sinks:
+            sink.record(record)
+
+    def _append_line(self, record: Record) -> None:
+        text = to_json(record.as_dict()).encode() + b"\n"
         self._digest.update(text)
         self._metrics.write(text)
         self._metrics.flush()
 
-    def amend(self, line: Line) -> None:
-        """Write the last line anew. There are no marks after that."""
-        begin = (self.folder / "metrics.jsonl").read_bytes()[:-1].rfind(b"\n") + 1
+    def replace_last(self, record: Record) -> None:
+        """Write the last record again. No marks can be taken after that."""
+        begin = (self.folder / METRICS).read_bytes()[:-1].rfind(b"\n") + 1
         self._metrics.truncate(begin)
         self._metrics.seek(begin)
-        self.append(line)
+        self._append_line(record)
 
-    def mark(self) -> tuple[int, str]:
-        """How long metrics.jsonl is, all of it safely on disk, and its checksum: for `kept`."""
-        self.check()
+    def mark(self) -> Mark:
+        """Return how long metrics.jsonl is and its checksum, after making sure that all of it is on disk."""
+        lock.require_held(self.folder)
         os.fsync(self._metrics.fileno())
         return self._metrics.tell(), self._digest.hexdigest()
 
-    def write_json(self, name: str, value: Line) -> None:
-        draft = self.folder / f"{name}.tmp"
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(to_json(value) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.folder / name)
+    def write_json(self, name: str, table: Mapping[str, Any]) -> None:
+        """Write a JSON file beside the metrics."""
+        write_text(self.folder / name, to_json({"format": FORMAT, **table}) + "\n")
 
-    def check(self) -> None:
-        """An error where the folder is not the one that was begun: files of two runs must not meet there."""
-        lock.check_held(self.folder)
+    def require_held(self) -> None:
+        """Raise an error if the folder is no longer the one that was claimed."""
+        lock.require_held(self.folder)
 
-    def finish(self, summary: Line) -> None:
-        self.check()
+    def write_summary(self, summary: Summary) -> None:
+        """Write summary.json: the run has ended."""
+        lock.require_held(self.folder)
+        self.write_json(SUMMARY, summary.as_dict())
+
+    def finish(self, summary: Summary) -> None:
+        """End the run: write its summary, remove its checkpoints, release the folder."""
+        lock.require_held(self.folder)
         self._metrics.close()
-        self.write_json("summary.json", summary)
+        self.write_summary(summary)
         for path in self.folder.iterdir():
             if is_checkpoint(path.name):
                 path.unlink()
-        self.close()
+        self.close(summary)
 
-    def close(self) -> None:
-        lock.release(self.folder)
+    def close(self, summary: Summary | None = None) -> None:
+        """Release the folder. Without a summary, the run can be resumed."""
+        for sink in self._sinks:
+            sink.close(summary)
+        self._sinks = ()
+        self._claim.release()
         self._metrics.close()
 
 
 def valid_length(folder: Path, mark: Sequence[Any]) -> int:
-    """How much of metrics.jsonl belongs to a `Writer.mark`; a ValueError if that is no more what it was."""
+    """Return how much of metrics.jsonl belongs to a mark.
+
+    Raises:
+        ValueError: metrics.jsonl has been changed since.
+    """
     length, digest = mark
-    with (folder / "metrics.jsonl").open("rb") as file:
+    with (folder / METRICS).open("rb") as file:
         if hashlib.sha256(file.read(length)).hexdigest() != digest:
-            raise ValueError("metrics.jsonl does not hold what belongs to it")
+            raise ValueError("metrics.jsonl does not match this checkpoint")
     return length

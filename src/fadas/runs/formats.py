@@ -1,0 +1,63 @@
+"""The version of the files that fadas writes, and how files of earlier versions are read.
+
+Every file that fadas writes holds its version under the key `format`: config.toml (which speaks for metrics.jsonl,
+partition.json and the model beside it), summary.json, checkpoints, and the results and searches of `fadas reproduce`.
+
+| format | written by   | differences                                                                              |
+|--------|--------------|------------------------------------------------------------------------------------------|
+| 1      | fadas 0.1    | No key `format`. config.toml: no `precision`. Checkpoints: no `rules`.                     |
+| 2      | this version |                                                                                          |
+
+Upgrades happen here and nowhere else: each reader calls one of these functions first.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fadas.errors import Damaged
+
+FORMAT = 2
+
+
+def upgrade_config(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run as this version writes them, without `format`."""
+    version, upgraded = _without_format(tables, "config.toml")
+    if version < 2:
+        upgraded.setdefault("precision", _precision_in_format_1(upgraded))
+    return upgraded
+
+
+def upgrade_table(table: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return a summary, result or search as this version writes it, without `format`. Its keys have not changed."""
+    return _without_format(table, what)[1]
+
+
+def upgrade_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint's values as this version writes them, without `format`."""
+    version, upgraded = _without_format(values, "the checkpoint")
+    if version < 2:
+        # BatchNorm statistics were always replaced by the mean over the step, also by FedAsync.
+        upgraded["rules"] = {"statistics": 1.0}
+    return upgraded
+
+
+def format_of(table: Mapping[str, Any]) -> int:
+    """Return the format of a table. Tables of format 1 do not name it."""
+    version = table.get("format", 1)
+    return version if isinstance(version, int) else 1
+
+
+def _without_format(table: Mapping[str, Any], what: str) -> tuple[int, dict[str, Any]]:
+    version = format_of(table)
+    if version > FORMAT:
+        raise Damaged(f"{what} has format {version}, written by a newer fadas; update fadas to read it")
+    return version, {key: value for key, value in table.items() if key != "format"}
+
+
+def _precision_in_format_1(tables: Mapping[str, Any]) -> str:
+    """Executors that chose bf16 on a GPU by themselves did not write it down."""
+    executor = tables.get("executor")
+    executor = executor if isinstance(executor, Mapping) else {}
+    chose = executor.get("name", "auto") in ("auto", "cuda", "ray")
+    on_gpu = chose and str(executor.get("device")).startswith("cuda")
+    return executor.get("precision") or ("bf16" if on_gpu else "fp32")
