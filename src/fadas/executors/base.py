@@ -1,32 +1,106 @@
 """What an executor is."""
 
+import platform
 from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Protocol, cast
+
+import torch
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.executors.torch_settings import Precision
+
+
+class ExecutorTraits(Protocol):
+    """What is known of an executor before it is made."""
+
+    shared_options: ClassVar[tuple[str, ...]]
+
+    def default_precision(self, device: str) -> Precision:
+        """Return the precision in which clients train, unless the user chooses another."""
+        ...
+
+    def server_device(self, device: str) -> str:
+        """Return where the server's models are, if clients train on `device`."""
+        ...
+
+    def hardware(self, device: str) -> str:
+        """Return what clients train on, in words."""
+        ...
 
 
 class Executor(ABC):
-    """Trains jobs, in any order and together, as long as an update is there when it is collected."""
+    """Trains jobs in any order, alone or together, as long as an update is there when it is collected.
 
-    device: str  # where models are
+    An executor is made as `EXECUTORS[name](task, local, seed, device, **options)`.
+
+    Attributes:
+        device: Where models are.
+        shared_options: Settings of [executor] that stay when another executor is chosen with `--executor`.
+
+    Example:
+        >>> executor = Inline(task, LocalSGD(), seed=0)
+        >>> executor.submit(job, start, due=0)
+        >>> update = executor.collect(job)
+    """
+
+    device: str
+    shared_options: ClassVar[tuple[str, ...]] = ("device", "threads")
+
+    @classmethod
+    def default_precision(cls, device: str) -> Precision:
+        """Return the precision in which clients train, unless the user chooses another."""
+        return "fp32"
+
+    @classmethod
+    def server_device(cls, device: str) -> str:
+        """Return where the server's models are, if clients train on `device`."""
+        return device
+
+    @classmethod
+    def hardware(cls, device: str) -> str:
+        """Return what clients train on, in words."""
+        return device_name(device)
+
+    def preflight(self) -> None:
+        """Refuse, before the run, what this executor cannot train.
+
+        Raises:
+            ValueError: The message says what it cannot train, and which executors can.
+        """
 
     @abstractmethod
     def submit(self, job: Job, start: Model, due: int) -> None:
-        """This job trains from `start` and will be collected, those with a smaller `due` first."""
+        """Train a job from `start`. Jobs with a smaller `due` will be collected first."""
 
     @abstractmethod
     def collect(self, job: Job) -> Update:
-        """The update of a submitted job, which is then forgotten."""
+        """Return the update of a submitted job, and forget the job."""
 
     @abstractmethod
     def evaluate(self, model: Model) -> dict[str, float]:
-        """The task's metrics of a global model."""
+        """Return the task's metrics of a global model."""
 
     def finished(self) -> list[Update]:
-        """Updates not collected yet that would be rounded differently if trained again: a checkpoint must keep them."""
+        """Return updates that are not collected yet and that might be rounded differently if they were trained again.
+
+        A checkpoint keeps them.
+        """
         return []
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of workers, memory and whatever is under way."""
+        """Release workers, memory and jobs that have not been collected."""
+
+
+def executor_traits(factory: Any) -> ExecutorTraits:
+    """Return the traits of what makes an executor. A plain function has those of `Executor`."""
+    declared = all(hasattr(factory, name) for name in ("default_precision", "server_device", "hardware"))
+    return cast(ExecutorTraits, factory if declared else Executor)
+
+
+def device_name(device: str) -> str:
+    """Return the name of a device, such as "NVIDIA H200" or "x86_64 cpu"."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} {device}"

@@ -10,6 +10,7 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD
+from fadas.validate import at_least
 
 SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
 
@@ -24,16 +25,18 @@ class Batched(Executor):
     """Waits until a job is needed, then trains all pending jobs together, at most `size` in one call."""
 
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:
-        if size < 1:
-            raise ValueError(f"size must be at least 1, not {size}")
+        at_least(1, size=size)
         self.size, self.device = size, device
         # One is enough for a small network: threads that were used once go on spinning, in the way of the others.
         self._threads = 1 if step_cost(task, local)[1] <= SMALL else torch.get_num_threads()
         with torch_threads(self._threads):
             self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
-            self._trainer.rehearse()
         self._pending: dict[int, tuple[Job, Model]] = {}
         self._done: dict[int, Update] = {}
+
+    def preflight(self) -> None:
+        with torch_threads(self._threads):
+            self._trainer.check_batching()
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         self._pending[job.id] = (job, start)

@@ -38,6 +38,13 @@ class Cuda(Executor):
     whoever reads their values waits.
     """
 
+    shared_options = (*Executor.shared_options, "compile")
+
+    @classmethod
+    def default_precision(cls, device: str) -> Precision:
+        """Return bf16 on a GPU."""
+        return "bf16" if device.startswith("cuda") else "fp32"
+
     def __init__(
         self,
         task: Task,

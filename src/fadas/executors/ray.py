@@ -95,6 +95,23 @@ class Ray(Pool[Any]):
     `compile` are as for the executors that the workers have: inline, or cuda.
     """
 
+    shared_options = Cuda.shared_options
+
+    @classmethod
+    def default_precision(cls, device: str) -> Precision:
+        """Return the precision of the executor in each worker: cuda or inline."""
+        return Cuda.default_precision(device)
+
+    @classmethod
+    def server_device(cls, device: str) -> str:
+        """Return "cpu": the server is in this process, which need not have a GPU."""
+        return "cpu"
+
+    @classmethod
+    def hardware(cls, device: str) -> str:
+        """Return the kind of workers."""
+        return f"Ray, {device}"
+
     def __init__(
         self,
         task: Task,

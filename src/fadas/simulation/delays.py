@@ -25,30 +25,66 @@ class DelayModel(Protocol):
     def bind(self, clients: int, rng: np.random.Generator) -> Duration: ...
 
 
+_TIERS = ("small", "medium", "large")
+
+
 @dataclass(frozen=True)
 class Large:
-    """The paper's large worst-case delays: a few clients take 50 to 80 while most take 1 to 5.
+    """The paper's large worst-case delays: most jobs take 1 to 5, those of a few clients 50 to 80.
 
-    Each client draws Dirichlet(3g, 2g, g) over the three tiers and belongs to the largest coordinate: a smaller
-    `gamma` (g) puts more clients into the large tier. Durations are uniform in the tier's range, anew for every job.
+    Each client belongs to one of three tiers. Its durations are uniform in the range of its tier, and drawn for every
+    job. By default the tiers are drawn: a client draws from Dirichlet(3 gamma, 2 gamma, gamma) and belongs to the
+    largest coordinate. Small federations may then have an empty tier; `shares` fixes the tiers instead.
+
+    | gamma | small | medium | large |
+    |-------|-------|--------|-------|
+    | 0.1   | 51 %  | 33 %   | 16 %  |
+    | 0.5   | 57 %  | 31 %   | 12 %  |
+    | 1     | 64 %  | 28 %   | 8 %   |
+    | 5     | 84 %  | 15 %   | 1 %   |
+
+    Args:
+        gamma: How the tiers are drawn. A smaller gamma puts more clients into the large tier, as the table shows.
+        small: The range of durations of the small tier.
+        medium: The range of the medium tier.
+        large: The range of the large tier.
+        shares: The shares of clients in the three tiers. None: draw the tiers.
+
+    Example:
+        >>> Large(shares=(0.6, 0.3, 0.1))
     """
 
     gamma: float = 1.0
     small: Range = (1.0, 2.0)
     medium: Range = (3.0, 5.0)
     large: Range = (50.0, 80.0)
+    shares: tuple[float, float, float] | None = None
 
     def __post_init__(self) -> None:
         positive(gamma=self.gamma)
-        for name in ("small", "medium", "large"):
+        for name in _TIERS:
             check_range(name, getattr(self, name))
+        if self.shares is None:
+            return
+        if len(self.shares) != 3 or min(self.shares) < 0 or not math.isclose(sum(self.shares), 1, abs_tol=1e-6):
+            raise ValueError(f"shares must be three numbers that add up to 1, got {list(self.shares)}")
+        if self.gamma != 1:
+            raise ValueError("gamma has no effect beside shares; set one of them")
 
     def tiers(self, clients: int, rng: np.random.Generator) -> np.ndarray:
-        """0, 1 or 2 for each client: small, medium, large."""
+        """Return 0, 1 or 2 for each client: small, medium or large."""
+        if self.shares is not None:
+            return rng.permutation(np.repeat(np.arange(3), _round_shares(self.shares, clients)))
         g = self.gamma
         return rng.dirichlet((3 * g, 2 * g, g), clients).argmax(1)
 
+    def empty_tiers(self, clients: int, rng: np.random.Generator) -> list[str]:
+        """Return the names of the tiers without a client."""
+        counts = np.bincount(self.tiers(clients, rng), minlength=3)
+        return [name for name, count in zip(_TIERS, counts, strict=True) if not count]
+
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Draw the clients' tiers, and return their durations."""
         ranges = (self.small, self.medium, self.large)
         tier: list[int] = self.tiers(clients, rng).tolist()
 
@@ -59,9 +95,30 @@ class Large:
         return duration
 
 
+def _round_shares(shares: Sequence[float], clients: int) -> list[int]:
+    """Return how many clients each share stands for: rounded down, and the rest to the largest remainders."""
+    exact = [share * clients for share in shares]
+    counts = [math.floor(value + 1e-9) for value in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda k: (counts[k] - exact[k], k))
+    for k in by_remainder[: clients - sum(counts)]:
+        counts[k] += 1
+    return counts
+
+
 @dataclass(frozen=True)
 class Mild(Large):
-    """The paper's mild delays: the large tier takes 5 to 8."""
+    """The paper's mild delays: as `Large`, but the large tier takes 5 to 8.
+
+    Args:
+        gamma: How the tiers are drawn. See `Large`.
+        small: The range of durations of the small tier.
+        medium: The range of the medium tier.
+        large: The range of the large tier.
+        shares: The shares of clients in the three tiers. None: draw the tiers.
+
+    Example:
+        >>> Mild()
+    """
 
     large: Range = (5.0, 8.0)
 

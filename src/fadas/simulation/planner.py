@@ -5,6 +5,7 @@ says which client trains from which version, when each job ends and how, and whe
 """
 
 import heapq
+import warnings
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ import numpy as np
 from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.records import LATEST, tau_statistics
 from fadas.rng import DROPOUT, DURATION, TIER
-from fadas.simulation.delays import Delays
+from fadas.simulation.delays import DelayModel, Delays, Large
 from fadas.simulation.faults import check_clients, is_failing, last_outage_end
-from fadas.validate import whole_number
+from fadas.validate import Range, whole_number
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
 _BLOCK = 1 << 14
@@ -98,7 +99,7 @@ class Plan:
 def plan(
     schedule: Schedule,
     clients: int,
-    delays: Delays | None = None,
+    delays: Delays | DelayModel | None = None,
     *,
     steps: int | None = None,
     updates: int | None = None,
@@ -106,9 +107,27 @@ def plan(
     seed: int = 0,
     sizes: Sequence[int] | None = None,
 ) -> Plan:
-    """Play the schedule against virtual time until the first of the limits: server steps, client updates, time.
+    """Plan a run: play the schedule against virtual time until the first of its limits.
 
-    `sizes` (examples per client) is needed only for delays that scale with the data.
+    Args:
+        schedule: M_c, M and the refill rule.
+        clients: The number of clients.
+        delays: How long jobs take, and what goes wrong. A delay model alone will do. None: the paper's large delays.
+        steps: End after this many server steps.
+        updates: End after this many client updates.
+        time: End at this virtual time.
+        seed: The run's seed.
+        sizes: The examples of each client, for delays that scale with the data.
+
+    Returns:
+        The plan: who trains from which version, when each job ends and how, and when the server steps.
+
+    Raises:
+        ValueError: There is no limit, or no server step is possible within the limits.
+
+    Example:
+        >>> plan = fadas.plan(fadas.Schedule(concurrency=25, buffer=5), clients=50, steps=500, seed=1)
+        >>> plan.statistics()["tau_max"]
     """
     whole_number(steps=steps, updates=updates, seed=seed)
     limits = [
@@ -126,13 +145,32 @@ def plan(
         raise ValueError(f"the time limit must be positive, not {time}")
     if seed < 0:
         raise ValueError(f"the seed must not be negative, not {seed}")
-    ledger, delays = Ledger(schedule, clients, seed), delays or Delays()
+    ledger = Ledger(schedule, clients, seed)
+    delays = delays if isinstance(delays, Delays) else Delays() if delays is None else Delays(delays)
     check_clients(delays.faults, clients)
+    _warn_of_empty_tiers(delays, clients, seed)
     timeline = _Timeline(delays, clients, seed, sizes)
     timeline.dispatch(ledger.start(), 0.0)
     stop = (min(limits) if limits else None, time)
     timeline.play(ledger, *stop)
     return Plan(schedule, clients, ledger.seed, delays, sizes, stop, **timeline.arrays())
+
+
+def _warn_of_empty_tiers(delays: Delays, clients: int, seed: int) -> None:
+    """Warn if the delays of this seed lack the stragglers, or another tier, that their name promises."""
+    if not isinstance(delays.model, Large):
+        return
+    if empty := delays.model.empty_tiers(clients, np.random.default_rng([seed, TIER])):
+        ranges = ", ".join(f"{name!r} ({_span(getattr(delays.model, name))})" for name in empty)
+        warnings.warn(
+            f"seed {seed}: of {clients} clients, none has delays of the tier {ranges}; fix the tiers with "
+            "`shares`, for example shares = [0.6, 0.3, 0.1]",
+            stacklevel=3,
+        )
+
+
+def _span(bounds: Range) -> str:
+    return f"{bounds[0]:g} to {bounds[1]:g}"
 
 
 def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:

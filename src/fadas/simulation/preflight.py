@@ -1,32 +1,85 @@
-"""A trial before a run."""
+"""Checks before a run. Everything that can be checked without training is checked here, in one place.
 
+The checks of single parts live with them: `training.preflight` for the client's side, `core.trial_step` for the
+server's, `Executor.preflight` for what an executor cannot train.
+"""
+
+import warnings
 from dataclasses import replace
+from typing import Any
 
+from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
 from fadas.core.trial_step import trial_step
-from fadas.errors import ConfigError
-from fadas.experiments.settings import RunConfig
-from fadas.runs import checkpoint
+from fadas.errors import ConfigError, first_line
+from fadas.executors.torch_settings import torch_threads
+from fadas.runs.checkpoint import require_storable
+from fadas.simulation.planner import Plan
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
+from fadas.training.preflight import check_local_training
+from fadas.training.sgd import LocalSGD
+from fadas.validate import at_least
 
 
-def rehearse(config: RunConfig, task: Task) -> None:
-    """One local step, one server step and one evaluation on a little data, so that what does not fit shows now."""
-    if config.run.target is not None and "accuracy" not in task.measured:
-        raise ConfigError("run.target is an accuracy, which the task does not measure")
-    jobs = [Job(k, k % config.clients, 0) for k in range(config.schedule.buffer)]
-    local = replace(config.local, steps=1)
+def check_run(
+    plan: Plan,
+    task: Task,
+    algorithm: Algorithm,
+    local: LocalSGD,
+    device: str,
+    eval_every: int = 1,
+    target: float | None = None,
+) -> None:
+    """Refuse what would fail within a run, or would not be repeatable.
+
+    Raises:
+        ConfigError: The message says what does not fit.
+    """
+    if len(task.clients) != plan.clients:
+        raise ConfigError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
+    at_least(1, eval_every=eval_every)
+    if target is not None and "accuracy" not in task.measured:
+        raise ConfigError(f"target is an accuracy, but the task does not measure one, so {target} is never reached")
+    try:
+        flat = FlatModule(task.module(plan.seed), device)
+    except Exception as error:  # the module is the user's own
+        raise ConfigError(f"cannot be trained: {type(error).__name__}: {first_line(error)}") from error
+    with torch_threads(1):  # more threads would only wait for each other
+        check_local_training(flat, task, local)
+        _try_one_step(flat, plan, task, algorithm, local)
+    warn_of_idle_cap(plan, algorithm)
+
+
+def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm, local: LocalSGD) -> None:
+    """Take one local step, one server step and one evaluation, on a little data."""
+    jobs = [Job(k, k % plan.clients, 0) for k in range(plan.schedule.buffer)]
     few = None if task.test is None else [tensor[:2] for tensor in task.test]
     try:
-        flat = FlatModule(task.module(config.seed), config.device)
         start = flat.read()
-        update = train_job(flat, task, local, config.seed, jobs[0], start)
-        after = trial_step(config.algorithm, start, [replace(update, job=job) for job in jobs], config.clients)
-        checkpoint.require_storable(after.slots)
+        update = train_job(flat, task, replace(local, steps=1), plan.seed, jobs[0], start)
+        after = trial_step(algorithm, start, [replace(update, job=job) for job in jobs], plan.clients)
+        require_storable(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
-        text = (str(error) or "no reason given").splitlines()[0]
-        raise ConfigError(f"{config.label} cannot be trained: {type(error).__name__}: {text}") from error
+        text = first_line(error) if str(error) else "no reason given"
+        raise ConfigError(f"cannot be trained: {type(error).__name__}: {text}") from error
+
+
+def warn_of_idle_cap(plan: Plan, algorithm: Algorithm) -> None:
+    """Warn if the delay-adaptive step size min(eta, 1 / tau_max) never acts in this plan."""
+    part: Any = algorithm.step_size
+    while hasattr(part, "then"):  # a warm-up or a decay of another step size
+        part = part.then
+    if not isinstance(part, DelayAdaptive) or part.form != "capped":
+        return
+    tau_max = int(plan.tau.max())
+    if part.eta * tau_max <= 1:
+        warnings.warn(
+            f'step size: the form "capped", min(eta, 1 / tau_max), never acts here: eta = {part.eta:g}, and the '
+            f'largest delay of the plan is {tau_max}. It acts where eta > 1 / tau_max; the form "scaled" always does',
+            stacklevel=2,
+        )

@@ -1,36 +1,66 @@
 """Simulation: play a plan through the server, training each job from its own start version."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Update
-from fadas.core.progress import Progress
-from fadas.core.records import JobRecord, Record
+from fadas.core.progress import Progress, Span
+from fadas.core.records import Record
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
-from fadas.errors import Diverged
+from fadas.errors import Diverged, unknown_name
 from fadas.executors import EXECUTORS, Executor
+from fadas.executors.base import executor_traits
 from fadas.executors.torch_settings import torch_threads
 from fadas.simulation.faulty_updates import apply_faults
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
+from fadas.simulation.preflight import check_run
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.preflight import check_repeatable
 from fadas.training.sgd import LocalSGD
-from fadas.validate import whole_number
+
+
+@dataclass
+class SimulationProgress(Progress):
+    """How far a simulation is. With the plan, the models and the optimizer's memory, the rest depends on this alone."""
+
+    position: int = 0  # in the plan's endings
+    wall: float = 0.0  # seconds of computing
+    refusals: list[int] = field(default_factory=list[int])  # positions at which the plan was wrong
+    since: int = 0  # updates refused since the last accepted one
 
 
 class Simulation:
-    """Iterate over it to run it. `module()`, `state_dict()` and `server` are there at any time, also half-way.
+    """A run in virtual time. Iterate over it to train: it yields one `Record` per server step.
 
-    `metrics` are those of the current model, where it has been evaluated; after the last step it always has been.
-    Where training diverges, the iteration raises `Diverged`.
-    `stop()` ends the iteration after the update in hand. Then, and after every record, `snapshot.take` gives all that
-    another simulation of the same settings needs to go on from there.
+    `server`, `module()` and `state_dict()` can be used at any time. `metrics` are those of the current model, if it was
+    evaluated; the last one always is. `stop()` ends the iteration after the current update. After that, and after
+    every record, `fadas.snapshot.take` returns what another simulation needs to continue.
+
+    Use `simulate` to make one: it checks before the run what could go wrong.
+
+    Args:
+        plan: The timeline.
+        task: Model, data and loss.
+        algorithm: What the server does with updates.
+        local: What a client does with a job.
+        executor: Where jobs are trained.
+        eval_every: Evaluate after this many server steps.
+        target: End the run at the first evaluation that reaches this accuracy.
+        checks: What an update must pass.
+
+    Raises:
+        Diverged: While iterating, if training diverges.
+
+    Example:
+        >>> simulation = fadas.simulate(plan, task, fadas.FADAS(), fadas.LocalSGD())
+        >>> for record in simulation:
+        ...     print(record.step, record.metrics)
     """
 
     def __init__(
@@ -44,58 +74,50 @@ class Simulation:
         target: float | None,
         checks: Checks | None = None,
     ) -> None:
-        if len(task.clients) != plan.clients:
-            raise ValueError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
-        whole_number(eval_every=eval_every)
-        if eval_every < 1:
-            raise ValueError(f"eval_every must be at least 1, not {eval_every}")
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = eval_every, target
         self._flat = FlatModule(task.module(plan.seed), executor.device)
-        with torch_threads(1):  # others would only be waited for
-            check_repeatable(self._flat, task, local)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
-        self.progress = Progress()
+        self.progress = SimulationProgress()
         self.metrics: dict[str, float] | None = None
         self.stopped = self.complete = False
         self._submitted: set[int] = set()
-        self._ready: dict[int, Update] = {}  # by job id: trained before, and kept in a snapshot
-        self._left: list[Update] | None = None  # once the executor is closed
+        self._ready: dict[int, Update] = {}  # by job id: trained earlier, and kept in a snapshot
+        self._left: list[Update] | None = None  # set when the executor is closed
         self._begun = False
 
     @property
     def finished(self) -> list[Update]:
-        """Updates that are trained and not yet needed, from executors that might round them differently next time."""
+        """Trained updates that are not needed yet, if the executor might round them differently the next time."""
         return [*self._ready.values(), *self.executor.finished()] if self._left is None else self._left
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The current global model, as the task's module loads it."""
+        """Return the current global model, as the task's module loads it."""
         return self._flat.state_dict(self.server.model)
 
     def module(self) -> nn.Module:
-        """The task's module with the current global model in it."""
+        """Return the task's module with the current global model."""
         self._flat.load(self.server.model)
         return self._flat.module
 
     def stop(self) -> None:
+        """End the iteration after the current update."""
         self.stopped = True
 
-    def continue_from(self, plan: Plan, progress: Progress, finished: list[Update]) -> None:
-        """Go on from elsewhere; the server is there already."""
+    def continue_from(self, plan: Plan, progress: SimulationProgress, finished: list[Update]) -> None:
+        """Continue from a snapshot. The server is restored already."""
         self.plan, self.progress = plan, progress
         self._ready = {update.job.id: update for update in finished}
         self._submitted = set(self._ready)
 
     def __iter__(self) -> Iterator[Record]:
         if self._begun:
-            raise RuntimeError(
-                "a simulation is played once; another can go on from here: see fadas.simulation.snapshot"
-            )
+            raise RuntimeError("a simulation can be iterated once; to continue elsewhere, see fadas.snapshot")
         self._begun = True
         try:
             yield from self._play()
         finally:
-            self._left = self.finished  # closing the executor lets go of it
+            self._left = self.finished  # closing the executor forgets these updates
             self.executor.close()
 
     def _play(self) -> Iterator[Record]:
@@ -104,80 +126,83 @@ class Simulation:
         self._submit(sorted(server.ledger.running.values()) if progress.position else server.start())
         while progress.position < len(self.plan.ended) and not self.stopped:
             job = self.plan.job(int(self.plan.ended[progress.position]))
-            outcome = int(self.plan.outcome[job.id])
-            if outcome != ARRIVED:
-                reason = "expired" if outcome == EXPIRED else "dropped"
-                setattr(progress, reason, getattr(progress, reason) + 1)
-                self._submit(server.drop(job, reason))
-                progress.position += 1
+            if self.plan.outcome[job.id] != ARRIVED:
+                self._drop(job)
                 continue
-            self._submitted.discard(job.id)
-            ready = self._ready.pop(job.id, None)
-            update = apply_faults(ready or self.executor.collect(job), self.plan)
-            del ready
-            with torch_threads(1):  # as beside worker processes: the number of threads rounds long sums
-                jobs, step, refused = server.receive(update)
+            update = self._collect(job)
+            with torch_threads(1):  # as in worker processes: the number of threads changes the rounding of long sums
+                jobs, step, refused, eta = server.receive(update)
             if refused:
-                self._refused(jobs)
+                self._replan(jobs)
                 continue
-            progress.losses.append(update.metrics["loss"])
+            progress.accept(update)
             del update  # it would keep its start version alive while this generator sleeps
             self._submit(jobs)
-            progress.updates += 1
             progress.since = 0
             progress.position += 1
-            if not step:
-                continue
-            record = self._record(step, begin)
-            reached = (record.metrics or {}).get("accuracy", 0.0)
-            self.complete = self.target is not None and reached >= self.target
-            yield record
-            if self.complete:
-                return
-        self.complete = progress.position >= len(self.plan.ended)
-        if self.complete and progress.since > 2 * self.plan.schedule.concurrency:  # no mishap of single clients
-            raise Diverged(f"{self.server.none_accepted(self.progress.since)} when its time was over")
-        if self.complete and self.metrics is None:  # a refusal has made this step the last one after its record
-            self.metrics = self.executor.evaluate(server.model)
+            if step and eta is not None:
+                yield self._record(step, eta, begin)
+                if self.complete:
+                    return
+        self._end()
 
-    def _record(self, step: Step, begin: float) -> Record:
-        plan, done = self.plan, step.index + 1
-        evaluated = done % self.eval_every == 0 or done == plan.steps
+    def _drop(self, job: Job) -> None:
+        """A job ends without an update."""
+        reason = "expired" if self.plan.outcome[job.id] == EXPIRED else "dropped"
+        self.progress.end_job(reason)
+        self._submit(self.server.drop(job, reason))
+        self.progress.position += 1
+
+    def _collect(self, job: Job) -> Update:
+        self._submitted.discard(job.id)
+        ready = self._ready.pop(job.id, None)
+        return apply_faults(ready or self.executor.collect(job), self.plan)
+
+    def _record(self, step: Step, eta: float, begin: float) -> Record:
+        done = step.index + 1
+        evaluated = done % self.eval_every == 0 or done == self.plan.steps
         self.metrics = self.executor.evaluate(self.server.model) if evaluated else None
-        losses = self.progress.losses
-        loss = float(sum(losses) / len(losses))  # the first to wait for a device that is still computing
-        losses.clear()
+        loss = self.progress.take_loss()  # before the clock is read: it waits for the device
         self.progress.wall = time.perf_counter() - begin
-        return Record(
-            step=done,
-            time=float(plan.time[step.index]),
+        reached = (self.metrics or {}).get("accuracy", 0.0)
+        self.complete = self.target is not None and reached >= self.target
+        return self.progress.record(
+            self.server,
+            step,
+            eta,
+            self._span,
+            time=float(self.plan.time[step.index]),
             wall=self.progress.wall,
-            updates=self.progress.updates,
-            eta=float(self.server.algorithm.step_size(step.delays)),
-            jobs=tuple(
-                JobRecord(job.id, job.client, tau, float(plan.start[job.id]), float(plan.end[job.id]))
-                for job, tau in zip(step.jobs, step.delays, strict=True)
-            ),
             train_loss=loss,
-            dropped=self.progress.dropped,
-            expired=self.progress.expired,
-            refused=dict(self.server.refused),
-            privacy=self.server.privacy,
             metrics=self.metrics,
         )
 
-    def _refused(self, jobs: list[Job]) -> None:
-        """An update did not pass: the future is planned anew from here. What is trained already keeps its result."""
-        self.progress.since += 1
-        if self.progress.since > self.plan.schedule.patience:
-            raise Diverged(self.server.none_accepted(self.progress.since))
+    def _span(self, job: Job) -> Span:
+        return float(self.plan.start[job.id]), float(self.plan.end[job.id])
+
+    def _end(self) -> None:
+        """The plan is played to its end, or the run was stopped."""
+        self.complete = self.progress.position >= len(self.plan.ended)
+        if not self.complete:
+            return
+        if self.progress.since > 2 * self.plan.schedule.concurrency:  # more than an accident of single clients
+            raise Diverged(f"{self.server.describe_refusals(self.progress.since)} when its time was over")
+        if self.metrics is None:  # a refusal made the last step the last one, after its record
+            self.metrics = self.executor.evaluate(self.server.model)
+
+    def _replan(self, jobs: list[Job]) -> None:
+        """An update was refused: plan the future again from here. What is trained already keeps its result."""
+        progress = self.progress
+        progress.since += 1
+        if progress.since > self.plan.schedule.patience:
+            raise Diverged(self.server.describe_refusals(progress.since))
         try:
-            self.plan = replan(self.plan, self.progress.position, self.server.ledger, jobs)
+            self.plan = replan(self.plan, progress.position, self.server.ledger, jobs)
         except ValueError as error:  # the time limit is too near for a step without this update
-            raise Diverged(f"{self.server.none_accepted(self.progress.since)}, and {error}") from None
-        self.progress.refusals.append(self.progress.position)
-        self.progress.position += 1
-        self._submit(sorted(self.server.ledger.running.values()))  # some that no step would have needed are needed now
+            raise Diverged(f"{self.server.describe_refusals(progress.since)}, and {error}") from None
+        progress.refusals.append(progress.position)
+        progress.position += 1
+        self._submit(sorted(self.server.ledger.running.values()))  # more jobs may be needed now
 
     def _submit(self, jobs: list[Job]) -> None:
         for job in jobs:
@@ -199,13 +224,57 @@ def simulate(
     target: float | None = None,
     checks: Checks | None = None,
 ) -> Simulation:
-    """Train `task` along `plan`: an iterable of one `Record` per server step.
+    """Train a task along a plan.
 
-    `device` is for an executor that is given by name. `target` ends the run at the first evaluation that reaches this
-    accuracy. `checks` are those of the server.
+    What would fail within the run is refused first: one local step, one server step and one evaluation are tried.
+
+    Args:
+        plan: The timeline, from `fadas.plan`.
+        task: Model, data and loss.
+        algorithm: What the server does with updates.
+        local: What a client does with a job.
+        executor: Where jobs are trained: a name from `fadas list`, or an executor.
+        device: Where an executor that is given by name trains.
+        eval_every: Evaluate after this many server steps.
+        target: End the run at the first evaluation that reaches this accuracy.
+        checks: What an update must pass.
+
+    Returns:
+        The simulation. Iterate over it to train.
+
+    Raises:
+        ConfigError: Something does not fit, or would not be repeatable.
+
+    Example:
+        >>> plan = fadas.plan(fadas.Schedule(concurrency=8, buffer=4), clients=20, updates=400)
+        >>> for record in fadas.simulate(plan, task, fadas.FADAS(), fadas.LocalSGD()):
+        ...     print(record.step, record.metrics)
     """
-    if isinstance(executor, str):
-        if executor not in EXECUTORS:
-            raise ValueError(f"unknown executor {executor!r}; there are {', '.join(EXECUTORS)}")
-        executor = EXECUTORS[executor](task, local, plan.seed, device)
+    if isinstance(executor, Executor):
+        given = executor
+        return prepare(plan, task, algorithm, local, lambda: given, executor.device, eval_every, target, checks)
+    if executor not in EXECUTORS:
+        raise unknown_name("executor", executor, EXECUTORS)
+    make = EXECUTORS[executor]
+    place = executor_traits(make).server_device(device)
+    return prepare(
+        plan, task, algorithm, local, lambda: make(task, local, plan.seed, device), place, eval_every, target, checks
+    )
+
+
+def prepare(
+    plan: Plan,
+    task: Task,
+    algorithm: Algorithm,
+    local: LocalSGD,
+    make_executor: Callable[[], Executor],
+    device: str,
+    eval_every: int = 1,
+    target: float | None = None,
+    checks: Checks | None = None,
+) -> Simulation:
+    """Check a run, make its executor and return its simulation. `device` is where the server's models are."""
+    check_run(plan, task, algorithm, local, device, eval_every, target)
+    executor = make_executor()
+    executor.preflight()
     return Simulation(plan, task, algorithm, local, executor, eval_every, target, checks)

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from fadas.core.ledger import Ledger
 from fadas.core.model import Model
-from fadas.core.progress import Progress
-from fadas.core.saved_state import State, fitting, load_server, load_updates, save_server, save_updates
+from fadas.core.saved_state import State, load_server, load_updates, save_server, save_updates, take_tensor
 from fadas.simulation.planner import ARRIVED, Plan, replan
-from fadas.simulation.simulator import Simulation
+from fadas.simulation.simulator import Simulation, SimulationProgress
 
 
 def take(simulation: Simulation) -> State:
@@ -26,7 +25,9 @@ def take(simulation: Simulation) -> State:
     finished, values["finished"] = save_updates("finished", simulation.finished)
     values["progress"] = {**asdict(progress), "losses": [float(loss) for loss in progress.losses]}
     values["late"] = sorted(server.delta_base)
-    versions = {job.version - (job.id in server.delta_base): server.base[job.id] for job in server.ledger.running.values()}
+    versions = {
+        job.version - (job.id in server.delta_base): server.base[job.id] for job in server.ledger.running.values()
+    }
     versions |= {server.ledger.running[id].version: model for id, model in server.delta_base.items()}
     for version, model in versions.items():
         tensors |= {f"version.{version}.params": model.params, f"version.{version}.buffers": model.buffers}
@@ -37,15 +38,15 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     """Let a fresh simulation go on from there. Where the state does not fit it, an error, and nothing has changed."""
     server, like = simulation.server, simulation.server.model
     tensors = {name: tensor.to(like.params.device) for name, tensor in tensors.items()}
-    progress = Progress(**values["progress"])
+    progress = SimulationProgress(**values["progress"])
     plan, ledger = _replay(simulation.plan, progress.position, set(progress.refusals))
     if ledger.version != values["version"] or [list(job) for job in ledger.buffer] != [u[0] for u in values["buffer"]]:
         raise ValueError("it belongs to another run")
     running, late = ledger.running.values(), set(values["late"])
     versions = {
         version: Model(
-            fitting(tensors, f"version.{version}.params", like.params),
-            fitting(tensors, f"version.{version}.buffers", like.buffers),
+            take_tensor(tensors, f"version.{version}.params", like.params),
+            take_tensor(tensors, f"version.{version}.buffers", like.buffers),
         )
         for version in {job.version for job in running} | {ledger.running[id].version - 1 for id in late}
     }

@@ -21,7 +21,7 @@ from fadas.core.model import Model, Update
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
-from fadas.training.preflight import _near, has_hooks, random_devices
+from fadas.training.preflight import has_hooks, is_close, random_devices
 from fadas.training.sgd import LocalSGD, epoch_rows
 from fadas.training.stacked import Stacked
 from fadas.training.stacked_losses import stack_padded
@@ -49,7 +49,7 @@ class BatchTrainer:
             self._pads = self._may_pad()
         self.stacked = self._stack() if self._pads and task.alike and not has_hooks(flat.module) else None
 
-    def rehearse(self) -> None:
+    def check_batching(self) -> None:
         """Refuse now, not within a run, a module that cannot be trained in a batch, or learns something else there."""
         if not self.task.alike:
             raise ValueError(f"clients whose examples differ in shape share no batch; {_INSTEAD}")
@@ -69,7 +69,7 @@ class BatchTrainer:
             raise ValueError(f"this network cannot be trained in batches ({text}); {_INSTEAD}") from error
         for one, other, (_, begun) in zip(together, alone, work):
             buffers = one.buffers - begun.buffers, other.buffers - begun.buffers
-            if other.delta.isfinite().all() and not (_near(one.delta, other.delta) and _near(*buffers)):
+            if other.delta.isfinite().all() and not (is_close(one.delta, other.delta) and is_close(*buffers)):
                 raise ValueError(f"this network learns something else in a batch than alone; {_INSTEAD}")
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
@@ -137,7 +137,7 @@ class BatchTrainer:
             return None
         for (job, start), row in trained:
             delta = train_job(self.flat, self.task, local, self.seed, job, start).delta
-            if not _near(row - start.params, delta):
+            if not is_close(row - start.params, delta):
                 return None
         return stacked
 

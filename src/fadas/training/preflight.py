@@ -1,4 +1,4 @@
-"""Checks before a run: what would fail within it, or not repeat itself."""
+"""Checks of the client's side before a run: what would fail within it, not be repeatable, or learn nothing."""
 
 import pickle
 import random
@@ -10,74 +10,47 @@ from math import isfinite
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
+from fadas.errors import ConfigError
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
-
-def check_repeatable(flat: FlatModule, task: Task, local: LocalSGD) -> None:
-    """Refuse, before anything is trained, what would fail within a run or not repeat itself.
-
-    That is a module whose BatchNorm cannot take the batch of one that a client has, a transform that draws from a
-    generator of its own choice, and a module or loss that draws from any but torch's.
-    """
-    _check_transform(task)
-    _check_module(flat, task)
-    alone = next((c for c, size in enumerate(task.sizes) if 1 in (local.batch_size, local.short_batch(size))), None)
-    if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
-        return
-    before = flat.read()
-    *inputs, _ = (tensor[:1].to(flat.device) for tensor in task.clients[alone])
-    try:
-        with torch.no_grad(), _in_training(flat.module):
-            flat.module(*task.prepare(inputs))
-    except ValueError:
-        hint = f"batch_size ({local.batch_size}) leaves client {alone} with a batch of one example"
-        raise ValueError(f"{hint}, which the module's BatchNorm cannot take; choose another") from None
-    finally:
-        flat.load(before)
+_FEW = 4  # examples to try things with
 
 
-def _other_states() -> tuple[object, ...]:
-    """Of the global generators that are not torch's."""
-    legacy = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002  not to draw, but to see who does
-    return random.getstate(), legacy
-
-
-def _check_module(flat: FlatModule, task: Task) -> None:
-    try:
-        _, first = _drawn(flat, task)
-        if flat.device != "cpu":
-            return  # there the same sum may be rounded in two ways
-        with torch.random.fork_rng(devices=[]):
-            second = _rehearsed(flat, task)
-    except _Unseeded:
-        raise
-    except Exception:  # what does not work shows when it is trained
-        return
-    if not torch.allclose(first, second, 1e-4, 1e-7, equal_nan=True):
-        raise ValueError(
-            "the task's module or loss gives something else when it is called again: what it keeps in a Python "
-            "attribute or in a frozen parameter depends on which jobs were done before; make that a buffer"
-        )
-
-
-class _Unseeded(ValueError):
+class _Unseeded(ConfigError):
     """Random numbers that no job's seed decides."""
 
 
-@contextmanager
-def _in_training(module: nn.Module) -> Iterator[None]:
-    """The module as it is when it trains; then as it was."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.train()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
+def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
+    """Check what a client does with a job. The module is left as it was.
+
+    | refused                                                        | because                                    |
+    |----------------------------------------------------------------|--------------------------------------------|
+    | a transform that draws from a global random generator          | the run would not depend on its seed alone |
+    | a module or loss that draws from Python's or NumPy's generator | the run would not depend on its seed alone |
+    | a module or loss that keeps state in a Python attribute        | results would depend on earlier jobs       |
+    | outputs [B, 1] beside targets [B], if the loss broadcasts them | the run would learn nothing                |
+    | BatchNorm where a client has a batch of one example            | the job would fail                         |
+
+    Raises:
+        ConfigError: Something is refused. The message says what to change.
+    """
+    _check_transform(task)
+    _check_module(flat, task)
+    _check_shapes(flat, task)
+    _check_batches_of_one(flat, task, local)
+
+
+def random_devices(flat: FlatModule, task: Task) -> set[str]:
+    """Return the kinds of device on which module and loss draw random numbers when they train, as dropout does.
+
+    Raises:
+        ConfigError: They draw from the global generator of Python or NumPy, which no job seeds.
+    """
+    return _draw_once(flat, task)[0]
 
 
 def _check_transform(task: Task) -> None:
@@ -88,27 +61,96 @@ def _check_transform(task: Task) -> None:
         return torch.get_rng_state().tolist(), *_other_states()
 
     before = states()
-    *inputs, _ = (tensor[:4] for tensor in task.clients[0])
+    *inputs, _ = (tensor[:_FEW] for tensor in task.clients[0])
     with torch.random.fork_rng(devices=[]):
         task.prepare(inputs, torch.Generator().manual_seed(0))
         after = states()
     if before != after:
-        raise ValueError(
+        raise ConfigError(
             "the task's transform draws from a global random generator, so a run would not depend on its seed alone; "
-            "draw from the generator that the transform is given"
+            "draw from the generator that the transform receives"
         )
 
 
-def random_devices(flat: FlatModule, task: Task) -> set[str]:
-    """On what kinds of device module and loss draw random numbers when they train, as dropout does.
+def _check_module(flat: FlatModule, task: Task) -> None:
+    """Does the module give the same loss when it is called again?"""
+    try:
+        _, first = _draw_once(flat, task)
+        if flat.device != "cpu":
+            return  # on a GPU the same sum may be rounded in two ways
+        with torch.random.fork_rng(devices=[]):
+            second = _trial_loss(flat, task)
+    except _Unseeded:
+        raise
+    except Exception:  # the trial step reports what does not work
+        return
+    if not torch.allclose(first, second, 1e-4, 1e-7, equal_nan=True):
+        raise ConfigError(
+            "the task's module or loss returns something else when it is called again. State in a Python attribute or "
+            "a frozen parameter would make results depend on earlier jobs; keep it in a buffer"
+        )
 
-    A job seeds torch's generators, and no other: an error where they draw from Python's or numpy's.
-    """
-    return _drawn(flat, task)[0]
+
+def _check_shapes(flat: FlatModule, task: Task) -> None:
+    """Refuse outputs [B, 1] with targets [B] if the loss compares each output with every target."""
+    try:
+        outputs, targets = _trial_outputs(flat, task)
+        if outputs.shape != (*targets.shape, 1) or targets.dim() != 1:
+            return
+        count = len(targets)
+        ramp = torch.linspace(0.0, 1.0, count, device=outputs.device)
+        outputs = ramp.to(outputs.dtype)[:, None]
+        targets = ramp.to(targets.dtype) if targets.is_floating_point() else torch.arange(count, device=ramp.device) % 2
+        changed = torch.cat([targets[:-1], targets[:1]])  # other targets; the flip is the same ones in another order
+        here, flipped, other = (float(task.loss(outputs, t).mean()) for t in (targets, targets.flip(0), changed))
+    except Exception:  # the trial step reports what does not work
+        return
+    if here == other or abs(here - flipped) > 1e-6 * abs(here):
+        return  # the loss ignores the targets, or compares each output with its own
+    raise ConfigError(
+        "outputs of shape [B, 1] and targets of shape [B] broadcast to [B, B] in the loss, which then compares each "
+        "output with every target; give the targets the shape [B, 1], or the outputs the shape [B]"
+    )
 
 
-def _drawn(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
-    """What `draws` says, and the loss."""
+def _check_batches_of_one(flat: FlatModule, task: Task, local: LocalSGD) -> None:
+    alone = next((c for c, size in enumerate(task.sizes) if 1 in (local.batch_size, local.short_batch(size))), None)
+    if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
+        return
+    before = flat.read()
+    *inputs, _ = (tensor[:1].to(flat.device) for tensor in task.clients[alone])
+    try:
+        with torch.no_grad(), _training_mode(flat.module):
+            flat.module(*task.prepare(inputs))
+    except ValueError:
+        raise ConfigError(
+            f"batch_size ({local.batch_size}) leaves client {alone} with a batch of one example, which the module's "
+            "BatchNorm cannot take; choose another batch_size"
+        ) from None
+    finally:
+        flat.load(before)
+
+
+def _other_states() -> tuple[object, ...]:
+    """Return the states of the global generators that are not torch's."""
+    legacy = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002  not to draw, but to see who does
+    return random.getstate(), legacy
+
+
+@contextmanager
+def _training_mode(module: nn.Module) -> Iterator[None]:
+    """Put a module into training mode, and afterwards each of its parts into the mode it had."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _draw_once(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
+    """Return the kinds of device that random numbers were drawn on, and the loss."""
     device = torch.device(flat.device)
     generators: dict[str, Callable[[], Tensor]] = {"cpu": torch.get_rng_state}
     if device.type == "cuda":
@@ -116,9 +158,9 @@ def _drawn(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
     others = _other_states()
     try:
         with torch.random.fork_rng([device] if "cuda" in generators else []):
-            states = {kind: read() for kind, read in generators.items()}
-            loss = _rehearsed(flat, task)
-            return {kind for kind, read in generators.items() if not torch.equal(states[kind], read())}, loss
+            states = {kind: state() for kind, state in generators.items()}
+            loss = _trial_loss(flat, task)
+            return {kind for kind, state in generators.items() if not torch.equal(states[kind], state())}, loss
     finally:
         if others != _other_states():
             raise _Unseeded(
@@ -127,21 +169,28 @@ def _drawn(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
             )
 
 
+def _trial_loss(flat: FlatModule, task: Task) -> Tensor:
+    """Return the loss on a few examples, as in training. Only random generators change."""
+    outputs, targets = _trial_outputs(flat, task)
+    with torch.no_grad(), _training_mode(flat.module):
+        return task.loss(outputs, targets)
+
+
 @torch.no_grad()
-def _rehearsed(flat: FlatModule, task: Task) -> Tensor:
-    """The loss on a few examples, as in training; then all is as it was, but for the state of random generators."""
+def _trial_outputs(flat: FlatModule, task: Task) -> tuple[Tensor, Tensor]:
+    """Return outputs and targets of a few examples, as in training."""
     before = flat.read()
-    *inputs, targets = (tensor[:4].to(flat.device) for tensor in task.clients[0])
-    inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # two at least, for BatchNorm
+    *inputs, targets = (tensor[:_FEW].to(flat.device) for tensor in task.clients[0])
+    inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # at least two, for BatchNorm
     try:
-        with _in_training(flat.module):
-            return task.loss(flat.module(*inputs), torch.cat([targets, targets]))
+        with _training_mode(flat.module):
+            return flat.module(*inputs), torch.cat([targets, targets])
     finally:
         flat.load(before)
 
 
 def has_hooks(module: nn.Module, backward: bool = False) -> bool:
-    """Is there anything besides the modules' own `forward` that a job would call? With `backward`: for gradients."""
+    """Would a job call anything besides the modules' own `forward`? With `backward`, only hooks on gradients count."""
     names = ["_backward_hooks", "_backward_pre_hooks"] + ([] if backward else ["_forward_hooks", "_forward_pre_hooks"])
     mine = [vars(one).get(name) for one in module.modules() for name in names]
     params = [(p._backward_hooks, p._post_accumulate_grad_hooks) for p in module.parameters()]  # pyright: ignore
@@ -149,7 +198,7 @@ def has_hooks(module: nn.Module, backward: bool = False) -> bool:
     return any(mine) or any(any(pair) for pair in params) or any(replaced)
 
 
-def _near(one: Tensor, other: Tensor) -> bool:
-    """Do two ways to train have the same outcome? Bounds that rounding does not pass, and a mistake does."""
-    scale = float(other.abs().max()) if len(other) else 0.0  # not finite where training diverges: that tells nothing
+def is_close(one: Tensor, other: Tensor) -> bool:
+    """Do two ways to train have the same outcome? The bounds tell a mistake from rounding."""
+    scale = float(other.abs().max()) if len(other) else 0.0
     return isfinite(scale) and torch.allclose(one, other, rtol=1e-2, atol=1e-3 * scale)

@@ -1,7 +1,7 @@
-"""Local training, one job at a time. (batch.py trains many at once; executors/cuda.py captures the step as a graph.)
+"""What a client does with a job: its settings, and the rows of data it trains on.
 
-A job's randomness comes from (run seed, job id) alone, so its update does not depend on when, where or beside which
-other jobs it is computed.
+A job's randomness comes from (run seed, job id) alone. Its update does not depend on when, where or beside which other
+jobs it is computed.
 """
 
 import math
@@ -14,40 +14,42 @@ from torch import Tensor
 from fadas.core.ledger import Job
 from fadas.rng import BATCHES, mix
 from fadas.tasks.task import Subsets, Task
-from fadas.validate import whole_number
+from fadas.validate import at_least, not_negative, positive
 
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """What a client does with a job: SGD over its shuffled data for some epochs (or a fixed number of steps).
+    """Local training: SGD over the client's shuffled data. A short last batch is trained, not dropped.
 
-    A short last batch is trained, not dropped.
+    Args:
+        lr: Learning rate.
+        epochs: Passes over the client's data.
+        batch_size: Examples per batch.
+        weight_decay: L2 penalty, added to the gradient.
+        steps: Train exactly this many batches instead of epochs. The data are shuffled again when they run out.
+
+    Example:
+        >>> LocalSGD(lr=0.1, epochs=2, batch_size=20)
     """
 
     lr: float = 0.01
     epochs: int = 2
     batch_size: int = 50
     weight_decay: float = 1e-4
-    steps: int | None = None  # instead of epochs: exactly this many batches, reshuffled whenever the data run out
+    steps: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr must be a positive number, not {self.lr}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
-        whole_number(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
-        for name in ("epochs", "batch_size", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        positive(lr=self.lr)
+        not_negative(weight_decay=self.weight_decay)
+        at_least(1, epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
 
     def short_batch(self, examples: int) -> int:
-        """How large the short last batch is, where there is one that is ever trained; else 0."""
+        """Return the size of the short last batch; 0 if there is none, or if it is never trained."""
         full, rest = divmod(examples, self.batch_size)
         return rest if self.steps is None or self.steps > full else 0
 
     def epochs_of(self, examples: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """The examples' order in every epoch. Only with `steps` may the last one be cut, after a whole batch."""
+        """Yield the order of the examples in each epoch. With `steps`, the last epoch may end early, after a full batch."""
         left = self.steps or self.epochs * math.ceil(examples / self.batch_size)
         while left > 0:
             order = torch.randperm(examples, generator=generator)[: left * self.batch_size]
@@ -56,13 +58,14 @@ class LocalSGD:
 
 
 def job_seed(seed: int, job: Job) -> int:
+    """Return the seed of a job's random numbers."""
     return mix(seed, BATCHES, job.id) >> 1  # torch takes 63 bits
 
 
 def epoch_rows(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tuple[Sequence[Tensor], list[Tensor]]:
-    """What a job trains on: columns of data, and for each epoch the rows to take, `batch_size` at a time.
+    """Return what a job trains on: columns of data, and for each epoch the rows to take, `batch_size` at a time.
 
-    Where the task augments its data, every epoch gets a copy of its own.
+    If the task augments its data, every epoch has a copy of its own.
     """
     generator = torch.Generator().manual_seed(job_seed(seed, job))
     epochs = local.epochs_of(task.sizes[job.client], generator)
