@@ -1,4 +1,4 @@
-"""Pieces of work in processes of their own, some at a time."""
+"""Run pieces of work in processes, some at a time."""
 
 import multiprocessing
 import os
@@ -21,9 +21,15 @@ R = TypeVar("R")
 def run_in_processes(
     work: Callable[[T], R], todo: Sequence[T], jobs: int
 ) -> Generator[tuple[T, R | Exception], None, None]:
-    """Results as they come, `jobs` at a time, the machine's cores shared among them. An exception is a result too.
+    """Yield each item with its result or its exception, as results come.
 
-    However it ends, no worker is left: what runs is interrupted as by SIGTERM; nothing further begins.
+    The processes share the machine's cores. When the generator is closed, running work is interrupted as by SIGTERM,
+    nothing further begins, and no process is left.
+
+    Args:
+        work: Does one piece of work. With several jobs it must be picklable, and so must the items.
+        todo: The items.
+        jobs: How many to do at the same time. With 1, everything runs in this process.
     """
     if jobs == 1:
         for item in todo:
@@ -72,8 +78,10 @@ def run_in_processes(
 def _start_worker(workers: dict[Any, SpawnProcess], work: Callable[[Any], Any], threads: int) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    worker = context.Process(target=_live, args=(theirs, work, threads))
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the parent, which ends its workers
+    worker = context.Process(target=_serve, args=(theirs, work, threads))
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # inherited: Ctrl-C goes to the parent, which ends its workers
     try:
         worker.start()
     finally:
@@ -82,12 +90,12 @@ def _start_worker(workers: dict[Any, SpawnProcess], work: Callable[[Any], Any], 
     workers[ours] = worker
 
 
-def _live(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
-    """A worker's life: it works at what it is sent until the pipe ends or it is interrupted."""
+def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
+    """Work at what is sent through the pipe, until it ends or the process is interrupted."""
     import torch
 
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         while True:
             item = pipe.recv()
@@ -95,14 +103,14 @@ def _live(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
                 result = work(item)
             except (Interrupted, KeyboardInterrupt):
                 return
-            except Exception as error:  # not every one can travel, nor does a traceback; their text does
-                result = error if type(error) is ConfigError else RuntimeError(f"{type(error).__name__}: {error}")
+            except Exception as error:  # not every exception can be pickled, and no traceback can: send their text
+                result = error if isinstance(error, ConfigError) else RuntimeError(f"{type(error).__name__}: {error}")
                 result.add_note(traceback.format_exc())
             pipe.send(result)
 
 
-def _end_with_the_parent() -> None:
-    """A parent that is killed cannot end its workers."""
+def _end_with_parent() -> None:
+    """End with the parent. A parent that is killed cannot end its workers."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)

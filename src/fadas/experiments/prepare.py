@@ -1,42 +1,42 @@
 """From a run's settings to its task, plan and simulation."""
 
-from collections.abc import Callable
-
 import torch
 
-from fadas.core.records import Record
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, first_line
+from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.settings import RunConfig
 from fadas.runs.serialization import to_json
 from fadas.simulation.planner import Plan, plan
-from fadas.simulation.preflight import rehearse
-from fadas.simulation.simulator import Simulation, simulate
+from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
 
-OnRecord = Callable[[Record], None]
-
 
 def make_task(config: RunConfig) -> Task:
-    """The run's task. A mistake in its settings or data is a ConfigError."""
+    """Return the run's task.
+
+    Raises:
+        ConfigError: The task's settings or data are wrong.
+    """
+    name = config.tables["task"]["name"]
     try:
-        task = config.task()
+        task = config.make_task()
     except (OSError, ValueError) as error:
         raise ConfigError(f"task: {error}") from error
     except Exception as error:
-        if config.tables["task"]["name"] in TASKS:
-            raise  # a fault of ours, not of the user's code
+        if name in TASKS:
+            raise  # our own fault, not that of the user's code
         raise ConfigError(f"task: {type(error).__name__}: {error}".splitlines()[0]) from error
     if not isinstance(task, Task):
-        raise ConfigError(f"task: {config.tables['task']['name']} makes a {type(task).__name__}, not a Task")
+        raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
     if len(task.clients) != config.clients:
         raise ConfigError(f"task.clients is {config.clients}, but the task has {len(task.clients)} clients")
     return task
 
 
 def shared_task(config: RunConfig, tasks: dict[str, Task]) -> Task:
-    """The run's task, or the one in `tasks` if it is the same: all methods of an experiment and seed share the data."""
+    """Return the run's task, or the one in `tasks` if it is the same. All methods of a seed share the data."""
     key = to_json([config.seed, config.tables["task"]])
     if key not in tasks:
         tasks.clear()  # data may be large
@@ -45,7 +45,7 @@ def shared_task(config: RunConfig, tasks: dict[str, Task]) -> Task:
 
 
 def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
-    """The run's plan. Only delays that scale with the data need the task."""
+    """Return the run's plan. Only delays that scale with the data need the task."""
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
     try:
@@ -53,34 +53,40 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     except ValueError as error:
         raise ConfigError(f"algorithms.{config.label}: {error}") from None
     except ArithmeticError:
-        raise ConfigError("delays: with these parameters, durations are beyond all numbers") from None
+        raise ConfigError("delays: these parameters give infinite durations") from None
 
 
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
-    """Everything that can be wrong with a run shows here, before its folder is made."""
-    target = config.run.target if config.run.stop_at_target else None
+    """Return the run's simulation. Everything that can be wrong with a run is an error here."""
+    if config.run.target is not None and "accuracy" not in task.measured:
+        raise ConfigError("run.target is an accuracy, but the task does not measure one")
     check_device(config)
-    rehearse(config, task)
-    try:
+
+    def make_executor() -> Executor:
         with torch_threads(config.threads or torch.get_num_threads()):  # some executors have as many workers
-            executor = config.executor(task, config.local, config.seed)
-        return simulate(
+            return config.make_executor(task, config.local, config.seed)
+
+    try:
+        return prepare(
             timeline,
             task,
             config.algorithm,
             config.local,
-            executor=executor,
+            make_executor,
+            config.device,
             eval_every=config.run.eval_every,
-            target=target,
+            target=config.run.target if config.run.stop_at_target else None,
             checks=config.checks,
         )
-    except (ValueError, RuntimeError, AssertionError) as error:  # torch's way to refuse a device
-        raise ConfigError(f"executor: {str(error).splitlines()[0]}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{config.label}: {error}") from error
+    except (ValueError, RuntimeError, AssertionError) as error:  # torch's ways to refuse a device
+        raise ConfigError(f"executor: {first_line(error)}") from None
 
 
 def check_device(config: RunConfig) -> None:
+    """Raise a ConfigError if torch cannot use the run's device."""
     try:
         torch.zeros(1, device=config.device).item()
     except Exception as error:  # torch has many ways to refuse a device
-        text = str(error).splitlines()[0]
-        raise ConfigError(f"executor.device: {config.device!r} cannot be used: {text}") from None
+        raise ConfigError(f"executor.device: {config.device!r} cannot be used: {first_line(error)}") from None

@@ -2,27 +2,35 @@
 
 An experiment names a task, a schedule, delays, local training, limits, and any number of algorithms. An algorithm's
 table holds its own parameters and may override the sections `local`, `schedule` and `run`. Resolving one algorithm and
-one seed gives a `RunConfig`, whose `tables` are again a valid experiment: the config.toml beside the results.
+one seed gives a `RunConfig`. Its `tables` are again a valid experiment: the config.toml beside the results.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.combine import COMBINES, Combine
-from fadas.algorithms.optimizers import OPTIMIZERS, Optimizer
-from fadas.algorithms.presets import ALGORITHMS
-from fadas.algorithms.step_sizes import STEP_SIZES, StepSize
+from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, Algorithm, Combine, Optimizer, StepSize
+from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
 from fadas.executors import EXECUTORS
+from fadas.executors.base import ExecutorTraits, executor_traits
 from fadas.experiments.experiment_file import OWN_SECTIONS, as_table
 from fadas.experiments.settings import RunConfig, RunSettings, ScheduleSettings
-from fadas.registry import Table, arguments, build, convert, defaults, lookup, parameters_of
-from fadas.runs.same_run import code_of
+from fadas.registry import (
+    Registry,
+    Table,
+    build,
+    check_arguments,
+    code_digests,
+    convert,
+    default_arguments,
+    lookup,
+    parameters_of,
+)
+from fadas.runs.serialization import flatten
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.delays import Table as DelayTable
 from fadas.simulation.faults import Fault
@@ -30,82 +38,55 @@ from fadas.tasks import TASKS
 from fadas.training.sgd import LocalSGD
 
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
-PARTS_OF = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
-EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
-
-
-def seeds(tables: Table) -> tuple[int, ...]:
-    section = as_table(tables.get("run", {}), "run")
-    return build(RunSettings, {"steps": 1, **section}, "run").seeds  # a limit may stand with each algorithm instead
+_PART_FIELDS = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
+_SECTIONS = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
+_EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
+_DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
 
 
 def resolve(tables: Table, label: str, seed: int) -> RunConfig:
-    """The settings of one run, every default filled in."""
+    """Return the settings of one run, with every default filled in.
+
+    Args:
+        tables: The experiment, from `read_experiment`.
+        label: One of its algorithms.
+        seed: The run's seed.
+
+    Raises:
+        ConfigError: A setting is unknown, missing or invalid.
+    """
     where = f"algorithms.{label}"
     own = dict(tables["algorithms"][label])
-    names = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
-    sections = {name: as_table(tables.get(name, {}), name) for name in names}
-    own_sections = {name: as_table(own.pop(name, {}), f"{where}.{name}") for name in OWN_SECTIONS}
-    if "seeds" in own_sections["run"]:
-        raise ConfigError(f"{where}.run.seeds: seeds belong to the experiment, under [run]")
-    for name, table in own_sections.items():
-        sections[name] = {**sections[name], **table}
-    algorithm, algorithm_table = _algorithm(own, label, where)
+    sections, own_sections = _merge_sections(tables, own, where)
+    algorithm, algorithm_table = _make_algorithm(own, label, where)
+    schedule = _make_schedule(algorithm, sections["schedule"], "buffer" in own_sections["schedule"])
     local = build(LocalSGD, sections["local"], "local")
     run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run")
-    settings = build(ScheduleSettings, sections["schedule"], "schedule")
-    try:
-        schedule = algorithm.schedule(settings.concurrency, settings.buffer)
-        if "buffer" in own_sections["schedule"]:
-            schedule = replace(schedule, buffer=settings.buffer)
-        if settings.refill is not None:
-            schedule = replace(schedule, refill=settings.refill)
-    except ValueError as error:
-        raise ConfigError(f"schedule: {error}") from None
-    delays, delays_table = _delays(sections["delays"])
+    checks = build(Checks, sections["checks"], "checks")
+    delays, delays_table = _make_delays(sections["delays"])
     faults = {
         name: build(Fault, as_table(f, f"faults.{name}"), f"faults.{name}") for name, f in sections["faults"].items()
     }
-    delays = replace(delays, faults=tuple(faults.values()))
-    checks = build(Checks, sections["checks"], "checks")
-    try:
-        make_task, task_table = _spec(TASKS, sections["task"], "task", {"seed": seed})
-    except ConfigError as error:
-        if "unknown key 'task.clients'" not in str(error):
-            raise
-        raise ConfigError(f"the task {sections['task']['name']!r} must take `clients`, their number") from None
-    clients = task_table.get("clients")
-    if not isinstance(clients, int):
-        raise ConfigError("task.clients (the number of clients) is missing")
+    task = _make_task(sections["task"], seed)
+    clients = task.table["clients"]
     if schedule.concurrency > clients:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
-    executor_section = {"name": "auto", **sections["executor"]}
-    device = convert(executor_section.pop("device", "cpu"), str, "executor.device")
-    threads = convert(executor_section.pop("threads", None), int | None, "executor.threads")
-    if threads is not None and threads < 1:
-        raise ConfigError(f"executor.threads must be at least 1, not {threads}")
-    executor, executor_table = _spec(
-        EXECUTORS,
-        executor_section,
-        "executor",
-        {"device": device, "threads": threads},
-        later=EXECUTOR_ARGUMENTS,
-        beside=("device", "threads"),
-    )
+    executor = _make_executor(sections["executor"])
     resolved = {
         "name": tables["name"],
-        "task": {key: value for key, value in task_table.items() if key != "seed"},
+        "task": {key: value for key, value in task.table.items() if key != "seed"},
         "delays": delays_table,
         "faults": {name: {k: v for k, v in asdict(f).items() if v != math.inf} for name, f in faults.items()},
         "checks": asdict(checks),
         "local": asdict(local),
-        "executor": {**executor_table, "threads": threads},
+        "executor": executor.table,
         "run": asdict(run),
         "algorithms": {label: {**algorithm_table, "schedule": asdict(schedule)}},
         "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
+        "precision": executor.precision,
     }
-    if code := code_of(resolved):
-        resolved["code"] = code
+    if code := code_digests([value for value in flatten(resolved).values() if isinstance(value, str)]):
+        resolved["code"] = code  # changed code is another run
     return RunConfig(
         experiment=tables["name"],
         label=label,
@@ -114,25 +95,134 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         clients=clients,
         algorithm=algorithm,
         schedule=schedule,
-        delays=delays,
+        delays=replace(delays, faults=tuple(faults.values())),
         local=local,
         checks=checks,
         run=run,
-        task=make_task,
-        executor=executor,
-        device="cpu" if executor_table["name"] == "ray" else device,  # the workers have theirs
-        threads=threads,
-        tables=_plain(resolved),
+        make_task=task.make,
+        make_executor=executor.make,
+        traits=executor.traits,
+        train_device=executor.device,
+        threads=executor.threads,
+        tables=_to_plain(resolved),
     )
 
 
-def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, dict[str, Any]]:
-    """The preset with its parameters, and with any of its parts (combine, optimizer, ...) exchanged."""
+def experiment_seeds(tables: Table) -> tuple[int, ...]:
+    """Return the seeds of an experiment."""
+    section = as_table(tables.get("run", {}), "run")
+    return build(RunSettings, {"steps": 1, **section}, "run").seeds  # an algorithm may have limits of its own
+
+
+def _merge_sections(
+    tables: Table, own: dict[str, Any], where: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the sections as they are for one algorithm, and those that it overrides, which leave its table `own`."""
+    sections = {name: as_table(tables.get(name, {}), name) for name in _SECTIONS}
+    own_sections = {name: as_table(own.pop(name, {}), f"{where}.{name}") for name in OWN_SECTIONS}
+    if "seeds" in own_sections["run"]:
+        raise ConfigError(f"{where}.run.seeds: seeds belong to the experiment, under [run]")
+    for name, table in own_sections.items():
+        sections[name] = {**sections[name], **table}
+    return sections, own_sections
+
+
+def _make_schedule(algorithm: Algorithm, section: Table, own_buffer: bool) -> Schedule:
+    settings: ScheduleSettings = build(ScheduleSettings, section, "schedule")
+    try:
+        schedule = algorithm.schedule(settings.concurrency, settings.buffer)
+        if own_buffer:
+            schedule = replace(schedule, buffer=settings.buffer)
+        if settings.refill is not None:
+            schedule = replace(schedule, refill=settings.refill)
+    except ValueError as error:
+        raise ConfigError(f"schedule: {error}") from None
+    return schedule
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A registry's entry with checked arguments, not called yet."""
+
+    factory: Any
+    make: partial[Any]
+    table: dict[str, Any]  # its name and arguments, with defaults
+
+
+def _choose(
+    registry: Registry,
+    section: Table,
+    where: str,
+    fixed: Mapping[str, Any] = {},
+    supplied_by_run: Sequence[str] = (),
+    also_known: Sequence[str] = (),
+) -> _Named:
+    """Return the entry that a section names.
+
+    Args:
+        registry: Known names and what makes them.
+        section: The user's settings: a name and its arguments.
+        where: The name of the section.
+        fixed: Arguments that the user must not set. They are passed if the entry takes them.
+        supplied_by_run: Parameters that are passed when the entry is called.
+        also_known: Other keys of the section, to suggest for a misspelt key.
+    """
+    table = dict(section)
+    if "name" not in table:
+        raise ConfigError(f"{where}.name is missing; known: {', '.join(registry)}")
+    name = table.pop("name")
+    factory = lookup(registry, where, name)
+    for key in fixed:
+        if key in table:
+            raise ConfigError(f"{where}.{key} cannot be set here: set it under [run]")
+    takes, _ = parameters_of(factory, where)
+    values = check_arguments(factory, table, where, supplied_by_run=(*supplied_by_run, *fixed), also_known=also_known)
+    values |= {key: value for key, value in fixed.items() if key in takes}
+    return _Named(factory, partial(factory, **values), {"name": name, **values})
+
+
+def _make_task(section: Table, seed: int) -> _Named:
+    if "clients" in section and "name" in section:
+        takes, _ = parameters_of(lookup(TASKS, "task", section["name"]), "task")
+        if "clients" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+            raise ConfigError(f"the task {section['name']!r} must take `clients`, their number")
+    task = _choose(TASKS, section, "task", {"seed": seed})
+    if not isinstance(task.table.get("clients"), int):
+        raise ConfigError("task.clients (the number of clients) is missing")
+    return task
+
+
+@dataclass(frozen=True)
+class _ExecutorChoice:
+    make: partial[Any]
+    table: dict[str, Any]
+    traits: ExecutorTraits
+    device: str
+    threads: int | None
+    precision: str
+
+
+def _make_executor(given: Table) -> _ExecutorChoice:
+    section = {"name": "auto", **given}
+    device = convert(section.pop("device", "cpu"), str, "executor.device")
+    threads = convert(section.pop("threads", None), int | None, "executor.threads")
+    if threads is not None and threads < 1:
+        raise ConfigError(f"executor.threads must be at least 1, got {threads}")
+    own = {"device": device, "threads": threads}
+    chosen = _choose(EXECUTORS, section, "executor", own, _EXECUTOR_ARGUMENTS, also_known=("device", "threads"))
+    traits = executor_traits(chosen.factory)
+    precision = chosen.table.get("precision") or traits.default_precision(device)
+    table = {**chosen.table, "threads": threads}
+    return _ExecutorChoice(chosen.make, table, traits, device, threads, precision)
+
+
+def _make_algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, dict[str, Any]]:
+    """Return the preset with its parameters, and with any of its parts (combine, optimizer, ...) exchanged."""
     preset = own.pop("preset", label)
     factory = lookup(ALGORITHMS, "algorithm", preset)
-    takes = defaults(factory, where)
-    parts = {key: own.pop(key) for key in (*PARTS_OF, "statistics") if key in own and key not in takes}
-    made = arguments(Algorithm, parts, where, PARTS) if parts else {}
+    takes = default_arguments(factory, where)
+    parts = {key: own.pop(key) for key in (*_PART_FIELDS, "statistics") if key in own and key not in takes}
+    made = check_arguments(Algorithm, parts, where, PARTS) if parts else {}
     swapped = {key: made[key] for key in parts}
 
     def compose(table: Table) -> Algorithm:
@@ -149,80 +239,63 @@ def _algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algorithm, 
         if parts and value != takes.get(key) and compose({k: v for k, v in own.items() if k != key}) == algorithm:
             raise ConfigError(f"{where}.{key} has no effect beside {' and '.join(parts)}; set it there")
     values = {key: value for key, value in takes.items() if isinstance(value, str | bool | int | float)}
-    whole = _parts_table(algorithm, {**own, **parts}) if parts or preset == "custom" else None
-    return algorithm, whole or {"preset": preset, **values, **own}
+    in_parts = _parts_table(algorithm, {**own, **parts}) if parts or preset == "custom" else None
+    return algorithm, in_parts or {"preset": preset, **values, **own}
 
 
 def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
-    """The algorithm written out part by part; None when a part is not a registered one with plain fields."""
+    """Return the algorithm written out part by part; None if a part is not a registered one with plain fields."""
     table: dict[str, Any] = {"preset": "custom", "refill": algorithm.refill, "buffer": algorithm.buffer}
-    if algorithm.statistics != 1:
+    if algorithm.statistics != replace(algorithm, statistics=None).effective_statistics:
         table["statistics"] = algorithm.statistics
-    for key, (_, registry) in zip(PARTS_OF, PARTS.values(), strict=True):
-        part: Any = getattr(algorithm, key)
-        told = given.get(key, {})
-        told = dict(told) if isinstance(told, Mapping) else {"name": told}
-        name = next((name for name, make in registry.items() if make is type(part)), None)
-        if name is None and told.get("name", "").rpartition(":")[2] == type(part).__name__:
-            name = told["name"]
-        if name and is_dataclass(part):
-            table[key] = {"name": name, **asdict(part)}  # type: ignore[arg-type]
-        elif told:  # a plain class or a function: its defaults are its own business
-            table[key] = told
-        else:
+    for key, (_, registry) in zip(_PART_FIELDS, PARTS.values(), strict=True):
+        written = _part_table(getattr(algorithm, key), registry, given.get(key, {}))
+        if written is None:
             return None
+        table[key] = written
     return table
 
 
-_COMMON = ("dropout", "deadline", "scale_by_data")
+def _part_table(part: Any, registry: Registry, given: Any) -> dict[str, Any] | None:
+    """Return a part's name and fields. Parts within it, such as a warm-up's `then`, are written in the same way."""
+    told = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = next((name for name, make in registry.items() if make is type(part)), None)
+    if name is None and told.get("name", "").rpartition(":")[2] == type(part).__name__:
+        name = told["name"]
+    if not (name and is_dataclass(part)):
+        return told or None  # a plain class or a function keeps what the user wrote
+    table: dict[str, Any] = {"name": name}
+    for key in part.__dataclass_fields__:
+        value = getattr(part, key)
+        if type(value) in registry.values() or (is_dataclass(value) and isinstance(told.get(key), Mapping | str)):
+            value = _part_table(value, registry, told.get(key, {}))
+        table[key] = value
+    return table
 
 
-def _delays(section: Table) -> tuple[Delays, dict[str, Any]]:
+def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     """[delays] holds the model's name and parameters together with dropout, deadline and scale_by_data."""
     table = {"name": "large", **section}
-    common = {key: table.pop(key) for key in _COMMON if key in table}
-    make_model, model_table = _spec(DELAYS, table, "delays", {}, beside=_COMMON)
+    common = {key: table.pop(key) for key in _DELAY_KEYS if key in table}
+    chosen = _choose(DELAYS, table, "delays", also_known=_DELAY_KEYS)
     try:
-        model = make_model()
+        model = chosen.make()
         if not hasattr(model, "bind"):
             raise ConfigError(f"delays: {table['name']} makes a {type(model).__name__}, not a delay model")
         if isinstance(model, DelayTable):
-            model_table["digest"] = model.file_digest()  # a changed file is another experiment
+            chosen.table["digest"] = model.file_digest()  # a changed file is another experiment
     except ValueError as error:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
-    return delays, {**model_table, **{key: getattr(delays, key) for key in _COMMON}}
+    return delays, {**chosen.table, **{key: getattr(delays, key) for key in _DELAY_KEYS}}
 
 
-def _spec(
-    registry: Mapping[str, Callable[..., Any]],
-    section: Table,
-    where: str,
-    given: dict[str, Any],
-    later: Sequence[str] = (),
-    beside: Sequence[str] = (),
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """A registry's entry with checked arguments, not called yet; and its table, complete with defaults."""
-    table = dict(section)
-    if "name" not in table:
-        raise ConfigError(f"{where}.name is missing; known: {', '.join(registry)}")
-    name = table.pop("name")
-    factory = lookup(registry, where, name)
-    for key in given:
-        if key in table:
-            raise ConfigError(f"{where}.{key} cannot be set here: it is the run's, under [run]")
-    takes, _ = parameters_of(factory, where)
-    values = arguments(factory, table, where, later=(*later, *given), beside=beside)
-    values |= {key: value for key, value in given.items() if key in takes}
-    return partial(factory, **values), {"name": name, **values}
-
-
-def _plain(value: Any) -> Any:
-    """Only what TOML can hold: no None, no tuples."""
+def _to_plain(value: Any) -> Any:
+    """Return only what TOML can hold: no None, no tuples."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items() if item is not None}
+        return {key: _to_plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if not isinstance(value, str | bool | int | float):
         raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
     return value

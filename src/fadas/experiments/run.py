@@ -1,154 +1,216 @@
-"""From a run's settings to its folder: plan, simulate, write."""
+"""Run a simulation and write its folder: resume, checkpoints, signals, divergence, a full disk."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save
 
-from fadas.errors import FULL, ConfigError, Diverged, Interrupted
+from fadas.core.records import Record
+from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, Interrupted, first_line
 from fadas.executors.torch_settings import torch_threads
-from fadas.experiments.prepare import OnRecord
 from fadas.experiments.provenance import provenance
 from fadas.experiments.settings import RunConfig
-from fadas.runs import checkpoint
-from fadas.runs import writer as runs
-from fadas.runs.run_reader import read_lines
-from fadas.runs.sinks import _tensorboard
-from fadas.runs.summary import summarise
+from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
+from fadas.runs.folder import METRICS, MODEL, PARTITION, Claim, checkpoints
+from fadas.runs.reader import read_records
+from fadas.runs.serialization import atomic_file
+from fadas.runs.sinks import SINKS
+from fadas.runs.summary import Outcome, Summary, summarise
+from fadas.runs.writer import Writer, valid_length
 from fadas.simulation.simulator import Simulation
 from fadas.simulation.snapshot import restore, take
+
+OnRecord = Callable[[Record], None]
+Say = Callable[[str], None]
+_SMALL = 200_000  # parameters: for smaller models, more threads would only wait for each other
 
 
 def execute(
     config: RunConfig,
     simulation: Simulation,
-    folder: Path,
-    on_record: OnRecord,
-    overwrite: bool = False,
-    resume: bool = False,
-    say: Callable[[str], None] = lambda text: None,
-    pause_at: float | None = None,
-) -> dict[str, Any]:
-    """Run the simulation, write its folder, return its summary. With `resume`, go on from the last good checkpoint.
+    claim: Claim,
+    on_record: OnRecord = lambda record: None,
+    say: Say = lambda text: None,
+) -> Summary:
+    """Run a simulation to its end, write its folder and return its summary.
 
-    A run that diverges is finished too: its summary says so, and there is no model.
-    After `pause_at` client updates it ends with a checkpoint, and what it amounts to so far is returned.
+    With a claim in the mode "resume", the run continues from its last good checkpoint. A run that diverges is finished
+    too: its summary says so, and there is no model.
+
+    Args:
+        config: The run's settings.
+        simulation: The run, from `make_simulation`.
+        claim: The right to write the run's folder. It is released at the end.
+        on_record: Receives the record of each server step.
+        say: Receives messages.
+
+    Raises:
+        Interrupted: The run was stopped by Ctrl-C or SIGTERM. Its checkpoint is on disk.
+        DiskFull: The disk is full. The last checkpoint is intact.
+        ConfigError: The module, the loss or the data failed within the run.
     """
-    origin = provenance(config)
-    commits = [origin["commit"]]
-    make_sink = _tensorboard() if config.run.tensorboard else None
-    found = _resume(simulation, folder, say) if resume else None
-    kept = found[0] if found else None
-    if found:  # other code may have begun it
-        commits = list(dict.fromkeys([*found[1], *commits]))
-    lost = kept is None and not overwrite and (folder / "metrics.jsonl").exists()
-    writer = runs.Writer(folder, config.tables, overwrite, kept, resume)
-    if lost:
-        say(f"{folder}: interrupted before, without a checkpoint that can be used; begun anew")
-    lines = [] if kept is None else read_lines(folder / "metrics.jsonl")
-    sink = make_sink(folder) if make_sink else None
-    if counts := simulation.task.label_counts():
-        writer.write_json("partition.json", {"counts": counts})
-
-    def save() -> int:
-        tensors, values = take(simulation)
-        behind.write(folder, values["version"], tensors, {**values, "metrics": writer.mark(), "commits": commits})
-        return values["version"]
-
-    small = simulation.server.model.params.numel() < 200_000  # threads would only wait for each other
-    count = config.threads or (1 if small else torch.get_num_threads())
-    every = config.run.checkpoint_every
-    behind, due, diverged, paused = checkpoint.BackgroundWriter(), False, None, False
-    try:
-        with torch_threads(count), _interruptible(simulation):
-            try:
-                for record in simulation:
-                    lines.append(record.as_dict())
-                    writer.append(lines[-1])
-                    if sink:
-                        sink(record)
-                    on_record(record)
-                    due = due or bool(every and record.step % every == 0)
-                    if due and not simulation.complete and behind.ready():
-                        save()
-                        due = False
-                    paused = pause_at is not None and record.updates >= pause_at and not simulation.complete
-                    if paused:
-                        break
-            except Diverged as error:
-                diverged = str(error)
-            else:
-                if not simulation.complete:
-                    step = save()
-                    behind.wait()
-                    if paused and not simulation.stopped:
-                        for older in checkpoint.found(folder)[1:]:  # many may wait: one of each will do
-                            older.unlink(missing_ok=True)
-                        return summarise(lines, config.run.target)
-                    raise Interrupted(f"interrupted after step {step}, kept in {folder}")
-                if lines[-1]["metrics"] is None:  # it became the last step after its record
-                    lines[-1]["metrics"] = simulation.metrics
-                    writer.amend(lines[-1])
-                writer.check()
-                _save_model(simulation, folder)
-            summary = {
-                "experiment": config.experiment,
-                "algorithm": config.label,
-                "seed": config.seed,
-                "place": config.place,
-                **summarise(lines, config.run.target, diverged),
-                "wall": simulation.progress.wall,
-                **origin,
-                "commit": ", ".join(commits),
-            }
-            behind.wait()
-            writer.finish(summary)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        last = next(iter(checkpoint.found(folder)), None)
-        rest = f"{last.name} is intact" if last else "there is no checkpoint yet"
-        raise ConfigError(f"{folder}: {error.strerror} after step {len(lines)}; {rest}", "full") from None
-    except (ConfigError, Interrupted):
-        raise
-    except Exception as error:  # the module, the loss and the data may be the user's own
-        text = (str(error) or "no reason given").splitlines()[0]
-        raise ConfigError(f"{folder}: failed after step {len(lines)}: {type(error).__name__}: {text}") from error
-    finally:
-        behind.close()
-        with suppress(OSError):
-            writer.close()
+    summary = execute_until(config, simulation, claim, None, on_record, say)
+    assert isinstance(summary, Summary)
     return summary
 
 
-def _resume(simulation: Simulation, folder: Path, say: Callable[[str], None]) -> tuple[int, list[str]] | None:
-    """Bring the simulation to the newest checkpoint that can be used.
+def execute_until(
+    config: RunConfig,
+    simulation: Simulation,
+    claim: Claim,
+    pause_at: float | None,
+    on_record: OnRecord = lambda record: None,
+    say: Say = lambda text: None,
+) -> Outcome:
+    """As `execute`, but pause after `pause_at` client updates.
 
-    How much of metrics.jsonl belongs to it, and the commits whose code trained it.
+    A paused run leaves a checkpoint. What it amounts to so far is returned, instead of a summary.
     """
-    for path in checkpoint.found(folder):
+    try:
+        run = _Execution(config, simulation, claim, say)
+    except BaseException:
+        claim.release()
+        raise
+    try:
+        with torch_threads(run.threads), _stop_on_signals(simulation):
+            return run.play(on_record, pause_at)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise run.disk_full(error) from None
+    except (ConfigError, Interrupted):
+        raise
+    except Exception as error:  # the module, the loss and the data may be the user's own
+        raise run.failed(error) from error
+    finally:
+        run.close()
+
+
+class _Execution:
+    """One run: the simulation, the folder that is written, and the checkpoints."""
+
+    def __init__(self, config: RunConfig, simulation: Simulation, claim: Claim, say: Say) -> None:
+        self.config, self.simulation, self.folder = config, simulation, claim.folder
+        self.origin = provenance(config)  # before training: the tree may change meanwhile
+        self.commits = [self.origin["commit"]]
+        sinks = [SINKS["tensorboard"]()] if config.run.tensorboard else []
+        kept = self._restore(say) if claim.mode == "resume" else None
+        if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
+            say(f"{self.folder}: no usable checkpoint found; starting over")
+        self.writer = Writer(claim, kept, sinks)
+        self.records = [] if kept is None else read_records(self.folder / METRICS)
+        self.checkpoints = BackgroundWriter()
+        self.save_is_due = False
+        if counts := simulation.task.label_counts():
+            self.writer.write_json(PARTITION, {"counts": counts})
+
+    @property
+    def threads(self) -> int:
+        small = self.simulation.server.model.params.numel() < _SMALL
+        return self.config.threads or (1 if small else torch.get_num_threads())
+
+    def play(self, on_record: OnRecord, pause_at: float | None) -> Outcome:
+        simulation = self.simulation
         try:
-            tensors, values = checkpoint.read_checkpoint(path)
-            kept, commits = (
-                runs.valid_length(folder, values["metrics"]),
-                [str(one) for one in values.get("commits", [])],
-            )
-            restore(simulation, tensors, values)
-            say(f"{folder}: continued after step {values['version']}")
-            return kept, commits
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
-            say(f"{path} cannot be used: {error}")
-    return None
+            for record in simulation:
+                self.records.append(record)
+                self.writer.append(record)
+                on_record(record)
+                self._save_if_due(record.step)
+                if pause_at is not None and record.updates >= pause_at and not simulation.complete:
+                    return self._pause()
+        except Diverged as error:
+            return self._finish(str(error))
+        if not simulation.complete:
+            step = self._save_now()
+            raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
+        if self.records[-1].metrics is None:  # it became the last step after its record
+            self.records[-1] = replace(self.records[-1], metrics=simulation.metrics)
+            self.writer.replace_last(self.records[-1])
+        self.writer.require_held()
+        _save_model(simulation, self.folder)
+        return self._finish()
+
+    def _save_if_due(self, step: int) -> None:
+        every = self.config.run.checkpoint_every
+        self.save_is_due = self.save_is_due or bool(every and step % every == 0)
+        if self.save_is_due and not self.simulation.complete and self.checkpoints.ready():
+            self._save()
+            self.save_is_due = False
+
+    def _save(self) -> int:
+        tensors, values = take(self.simulation)
+        values |= {"metrics": self.writer.mark(), "commits": self.commits}
+        self.checkpoints.write(self.folder, values["version"], tensors, values)
+        return values["version"]
+
+    def _save_now(self) -> int:
+        step = self._save()
+        self.checkpoints.wait()
+        return step
+
+    def _pause(self) -> Outcome:
+        step = self._save_now()
+        if self.simulation.stopped:
+            raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
+        for older in checkpoints(self.folder)[1:]:  # many runs may be paused: one checkpoint each is enough
+            older.unlink(missing_ok=True)
+        return summarise(self.records, self.config.run.target)
+
+    def _finish(self, diverged: str | None = None) -> Summary:
+        config, origin = self.config, {**self.origin, "commit": ", ".join(self.commits)}
+        summary = Summary(
+            experiment=config.experiment,
+            algorithm=config.label,
+            seed=config.seed,
+            place=config.place,
+            **vars(summarise(self.records, config.run.target, diverged)),
+            wall=self.simulation.progress.wall,
+            **origin,
+        )
+        self.checkpoints.wait()
+        self.writer.finish(summary)
+        return summary
+
+    def close(self) -> None:
+        self.checkpoints.close()
+        with suppress(OSError):
+            self.writer.close()
+
+    def disk_full(self, error: OSError) -> DiskFull:
+        last = next(iter(checkpoints(self.folder)), None)
+        rest = f"{last.name} is intact" if last else "there is no checkpoint yet"
+        return DiskFull(f"{self.folder}: {error.strerror} after step {len(self.records)}; {rest}")
+
+    def failed(self, error: Exception) -> ConfigError:
+        text = first_line(error) if str(error) else "no reason given"
+        return ConfigError(f"{self.folder}: failed after step {len(self.records)}: {type(error).__name__}: {text}")
+
+    def _restore(self, say: Say) -> int | None:
+        """Bring the simulation to the newest good checkpoint. Return how much of metrics.jsonl belongs to it."""
+        for path in checkpoints(self.folder):
+            try:
+                tensors, values = read_checkpoint(path)
+                kept, commits = valid_length(self.folder, values["metrics"]), map(str, values.get("commits", []))
+                restore(self.simulation, tensors, values)
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
+                say(f"{path} cannot be used: {error}")
+                continue
+            self.commits = list(dict.fromkeys([*commits, *self.commits]))  # other code may have begun the run
+            say(f"{self.folder}: continued after step {values['version']}")
+            return kept
+        return None
 
 
 @contextmanager
-def _interruptible(simulation: Simulation) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run after the update in hand; a second one ends it at once."""
+def _stop_on_signals(simulation: Simulation) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the run after the current update, and a second one end it at once."""
 
     def handle(number: int, frame: Any) -> None:
         if simulation.stopped:
@@ -170,6 +232,7 @@ def _interruptible(simulation: Simulation) -> Iterator[None]:
 def _save_model(simulation: Simulation, folder: Path) -> None:
     if simulation.task.save:
         simulation.task.save(simulation.module(), folder)
-    else:
-        state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
-        (folder / "model.safetensors").write_bytes(save(state))  # save_file hides it from others, and hides OSErrors
+        return
+    state = {name: tensor.cpu().contiguous() for name, tensor in simulation.state_dict().items()}
+    with atomic_file(folder / MODEL) as file:
+        file.write(save(state))

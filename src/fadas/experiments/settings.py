@@ -1,4 +1,4 @@
-"""The typed settings of one run."""
+"""The typed settings of one run: one algorithm, one seed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,21 +7,43 @@ from typing import Any
 from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Refill, Schedule
 from fadas.core.update_checks import Checks
+from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
 from fadas.training.sgd import LocalSGD
+from fadas.validate import at_least
 
 
 @dataclass(frozen=True)
 class ScheduleSettings:
+    """The section [schedule].
+
+    Args:
+        concurrency: M_c, the number of clients that train at the same time.
+        buffer: M, the number of updates per server step.
+        refill: When a freed slot goes to the next idle client. None: the algorithm's own rule.
+    """
+
     concurrency: int
     buffer: int
-    refill: Refill | None = None  # none: the algorithm's own
+    refill: Refill | None = None
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The run ends at the first of its limits; with `stop_at_target` also at the first evaluation that reaches it."""
+    """The section [run]. A run ends at the first of its limits: steps, updates, time.
+
+    Args:
+        steps: Server steps.
+        updates: Client updates.
+        time: Virtual time.
+        eval_every: Evaluate after this many server steps.
+        target: An accuracy whose time is reported.
+        stop_at_target: End the run at the first evaluation that reaches the target.
+        seeds: One run for each.
+        checkpoint_every: Save a checkpoint after this many server steps; 0: never.
+        tensorboard: Also write TensorBoard events.
+    """
 
     steps: int | None = None
     updates: int | None = None
@@ -30,34 +52,53 @@ class RunSettings:
     target: float | None = None
     stop_at_target: bool = False
     seeds: tuple[int, ...] = (0,)
-    checkpoint_every: int = 50  # server steps; 0: never
+    checkpoint_every: int = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
         if self.steps is None and self.updates is None and self.time is None:
-            raise ValueError("one of steps, updates and time must be given")
+            raise ValueError("set a limit: steps, updates or time")
         for name in ("steps", "updates", "time", "eval_every"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, not {value}")
-        if self.checkpoint_every < 0:
-            raise ValueError(f"checkpoint_every must not be negative, not {self.checkpoint_every}")
+                raise ValueError(f"{name} must be positive, got {value}")
+        at_least(0, checkpoint_every=self.checkpoint_every)
         if self.target is not None and not 0 < self.target <= 1:
-            raise ValueError(f"target must be an accuracy above 0 and at most 1, not {self.target}")
+            raise ValueError(f"target must be an accuracy above 0 and at most 1, got {self.target}")
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
         if not self.seeds or any(seed < 0 for seed in self.seeds) or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds must be different numbers, none negative, not {list(self.seeds)}")
+            raise ValueError(f"seeds must be different numbers, none negative, got {list(self.seeds)}")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything about one run: one algorithm, one seed."""
+    """Everything about one run.
+
+    Attributes:
+        experiment: The experiment's name.
+        label: The algorithm's label in the experiment.
+        seed: The run's seed.
+        place: The algorithm's place among the experiment's algorithms.
+        clients: The number of clients.
+        algorithm: What the server does with updates.
+        schedule: M_c, M and the refill rule.
+        delays: How long jobs take, and what goes wrong.
+        local: What a client does with a job.
+        checks: What an update must pass.
+        run: Limits, evaluation, checkpoints.
+        make_task: Makes the task.
+        make_executor: Makes the executor, called with task, local and seed.
+        traits: What is known of the executor before it is made.
+        train_device: Where clients train.
+        threads: torch's threads; None: chosen by the size of the model.
+        tables: All settings as plain tables: the content of config.toml.
+    """
 
     experiment: str
     label: str
     seed: int
-    place: int  # among the experiment's algorithms
+    place: int
     clients: int
     algorithm: Algorithm
     schedule: Schedule
@@ -65,12 +106,19 @@ class RunConfig:
     local: LocalSGD
     checks: Checks
     run: RunSettings
-    task: Callable[[], Any]
-    executor: Callable[..., Any]
-    device: str  # where the server's models are
+    make_task: Callable[[], Any]
+    make_executor: Callable[..., Any]
+    traits: ExecutorTraits
+    train_device: str
     threads: int | None
     tables: Table
 
     @property
     def id(self) -> str:
+        """The name of the run's folder."""
         return f"{self.label}-{self.seed}"
+
+    @property
+    def device(self) -> str:
+        """Where the server's models are."""
+        return self.traits.server_device(self.train_device)

@@ -2,43 +2,41 @@
 
 import copy
 import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fadas.errors import ConfigError
+from fadas.core.records import Record
+from fadas.errors import Busy, ConfigError
 from fadas.experiments.experiment_file import put_setting
-from fadas.experiments.parallel_runs import run_in_processes
 from fadas.experiments.resolve import resolve
-from fadas.experiments.settings import RunConfig
-from fadas.registry import Table
-from fadas.runs.folder import is_finished
-from fadas.runs.run_reader import read_run
+from fadas.registry import Table, lookup, parameters_of
+from fadas.runs.folder import METRICS, Finished, claim, find_finished
+from fadas.runs.reader import read_record
 from fadas.runs.serialization import flatten
-from fadas.runs.summary import summarise
+from fadas.runs.summary import Outcome, summarise
+from fadas.tasks import TASKS
 
 
 def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
-    """The points of the sweep of one algorithm: dotted keys of its table -> values."""
+    """Return the points of the sweep of one algorithm: dotted keys of its table -> values."""
     table = tables.get("sweep", {}).get(label, {})
     if not isinstance(table, Mapping):
-        raise ConfigError(f"sweep.{label} must be a table, not {table!r}")
+        raise ConfigError(f"sweep.{label} must be a table, got {table!r}")
     axes = flatten(table)
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"sweep.{label}.{key} must be a list of values, not {values!r}")
+            raise ConfigError(f"sweep.{label}.{key} must be a list of values, got {values!r}")
         if twice := [value for k, value in enumerate(values) if value in values[:k]]:
             raise ConfigError(f"sweep.{label}.{key} holds {twice[0]!r} twice")
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())] if axes else []
 
 
 def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
-    """The tables with one point of the grid put into the algorithm's table."""
+    """Return the tables with one point of the grid put into the algorithm's table."""
     changed = copy.deepcopy(dict(tables))
     for key, value in point.items():
         put_setting(changed["algorithms"][label], key, value, f"sweep.{label}.{key}")
@@ -47,31 +45,51 @@ def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a grid, for one seed."""
+    """One point of a grid, for one seed.
+
+    Attributes:
+        label: The algorithm's label.
+        seed: The run's seed.
+        point: The settings that the point changes.
+        folder: Where its run is kept.
+        tables: The experiment with these settings.
+        share: How much of the run to do now. The rest can follow.
+    """
 
     label: str
     seed: int
     point: dict[str, Any]
     folder: Path
     tables: dict[str, Any]
-    share: float = 1.0  # of the run; the rest can follow
+    share: float = 1.0
 
     @property
     def name(self) -> str:
+        """The point in words: "eta=0.1, local.lr=0.01"."""
         return name_of(self.point)
 
 
 def name_of(point: Table) -> str:
+    """Return a point in words: "eta=0.1, local.lr=0.01"."""
     return ", ".join(f"{key}={value}" for key, value in point.items())
 
 
 def sweep_points(
     tables: Table, labels: Sequence[str], seeds: Sequence[int], out: Path, validation: float
 ) -> list[Point]:
-    """All runs of a sweep, each checked; a run is stored under out/<algorithm>/<point>-<seed>."""
+    """Return all runs of a sweep, each checked. A run is kept in out/<algorithm>/<point>-<seed>.
+
+    Args:
+        tables: The experiment.
+        labels: The algorithms to sweep.
+        seeds: One run per point for each.
+        out: The sweep's folder.
+        validation: The share of the training data to hold out and to measure on.
+    """
     held_out = copy.deepcopy(dict(tables))
     if not isinstance(validation, int | float) or not 0 < validation < 1:
-        raise ConfigError(f"the held-out share must lie between 0 and 1, not {validation}")
+        raise ConfigError(f"the held-out share must lie between 0 and 1, got {validation}")
+    _require_validation(tables)
     held_out.setdefault("task", {})["validation"] = validation
     found: list[Point] = []
     for label in labels:
@@ -81,20 +99,21 @@ def sweep_points(
         for point in combinations:
             for seed in seeds:
                 changed = with_point(held_out, label, point)
-                if _resolved(changed, label, seed, tables).run.stop_at_target:
+                if resolve(changed, label, seed).run.stop_at_target:
                     raise ConfigError(f"{label}: a sweep compares whole runs; set run.stop_at_target=false")
                 found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
     return found
 
 
-def _resolved(changed: Table, label: str, seed: int, tables: Table) -> RunConfig:
-    try:
-        return resolve(changed, label, seed)
-    except ConfigError as error:
-        if "'task.validation'" not in str(error) or "validation" in tables.get("task", {}):
-            raise
+def _require_validation(tables: Table) -> None:
+    """Raise an error if the task cannot hold out data. Other mistakes in [task] are for `resolve`."""
+    section = tables.get("task", {})
+    if not isinstance(section, Mapping) or "name" not in section or "validation" in section:
+        return
+    takes, _ = parameters_of(lookup(TASKS, "task", section["name"]), "task")
+    if "validation" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         hint = "a share of the training data to hold out and to measure on"
-        raise ConfigError(f"to be swept, a task must take `validation`, {hint}") from None
+        raise ConfigError(f"to be swept, a task must take `validation`, {hint}")
 
 
 def _file_name(point: Table) -> str:
@@ -104,71 +123,55 @@ def _file_name(point: Table) -> str:
     return f"{name.encode()[:180].decode(errors='ignore')}...{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def run_point(tasks: dict[str, Any], point: Point) -> dict[str, Any]:
-    """What a point's run, or the share of it that is asked for, amounts to. It is run unless it is there already.
+def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
+    """Return what a point's run, or the share of it that is asked for, amounts to. Train what is missing.
 
-    `tasks` keeps the data for the next point.
+    Args:
+        tasks: Keeps the data for the next point.
+        point: The point.
+
+    Raises:
+        Busy: Another process is running it, and has not got as far as the share.
     """
     from fadas.experiments.prepare import make_plan, make_simulation, shared_task
-    from fadas.experiments.run import execute
+    from fadas.experiments.run import execute_until
 
     config = resolve(point.tables, point.label, point.seed)
-    busy: ConfigError | None = None
-    try:
-        finished = is_finished(point.folder, config.tables, resume=True)
-    except ConfigError as error:
-        if error.matter != "busy":
-            raise
-        finished, busy = False, error
+    finished, busy = _find_finished(point.folder, config.tables)
     if finished and point.share == 1:
-        return read_run(point.folder).summary
+        return finished
     timeline = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
     enough = point.share * timeline.arrivals.size  # client updates
-    if point.share < 1 and (summary := _so_far(point.folder, enough)):
-        return summary  # whoever may be at the rest
+    if point.share < 1 and (outcome := _outcome_at(point.folder, enough)):
+        return outcome  # also if another process is running the rest
     if busy:
         raise busy
     if finished:  # before it got that far: it diverged
-        return read_run(point.folder).summary
+        return finished
     task = shared_task(config, tasks)
     if "accuracy" not in task.measured:
-        raise ConfigError("the task measures no accuracy, by which the best points could be told")
-    simulation = make_simulation(config, task, timeline)
-    until = enough if point.share < 1 else None
-    return execute(config, simulation, point.folder, lambda record: None, resume=True, pause_at=until)
+        raise ConfigError('a sweep ranks points by their accuracy, but the task does not measure "accuracy"')
+    claimed = claim(point.folder, config.tables, "resume")
+    if isinstance(claimed, Finished):
+        return claimed.summary
+    with claimed:
+        simulation = make_simulation(config, task, timeline)
+        return execute_until(config, simulation, claimed, enough if point.share < 1 else None)
 
 
-def _so_far(folder: Path, updates: float) -> dict[str, Any] | None:
-    """What a run amounted to when it had that many updates, if it has got so far."""
-    lines: list[dict[str, Any]] = []
+def _find_finished(folder: Path, tables: Table) -> tuple[Outcome | None, Busy | None]:
+    try:
+        return find_finished(folder, tables, "resume"), None
+    except Busy as error:
+        return None, error
+
+
+def _outcome_at(folder: Path, updates: float) -> Outcome | None:
+    """Return what a run amounted to when it had that many updates, if it has got that far."""
+    records: list[Record] = []
     with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
-        for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            lines.append(json.loads(text))
-            if lines[-1]["updates"] >= updates:
-                return summarise(lines)
+        for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
+            records.append(read_record(line))
+            if records[-1].updates >= updates:
+                return summarise(records)
     return None
-
-
-def run_points(todo: Sequence[Point], jobs: int) -> Iterator[tuple[Point, dict[str, Any]]]:
-    """Results as they come, `jobs` runs at a time. A point that another process is at is tried once more at the end.
-
-    However it ends, what runs is interrupted and keeps a checkpoint; no further point begins.
-    """
-    total = len(todo)
-    for _ in range(2):
-        busy: list[Point] = []
-        with closing(run_in_processes(partial(run_point, {}), todo, jobs)) as results:
-            for point, result in results:
-                if isinstance(result, ConfigError) and result.matter in ("busy", "written"):
-                    busy.append(point)
-                elif isinstance(result, ChildProcessError):
-                    raise ConfigError(f"{point.folder}: {result}")
-                elif isinstance(result, Exception):
-                    raise result
-                else:
-                    yield point, result
-        if not busy:
-            return
-        todo = busy
-    names = ", ".join(f"{point.label}/{point.folder.name}" for point in todo)
-    raise ConfigError(f"{len(todo)} of {total} runs left out, in use by another process: {names}", "busy")

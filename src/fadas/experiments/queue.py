@@ -1,0 +1,97 @@
+"""Runs that several processes share: what another process is running is tried again at the end, and then skipped."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from fadas.errors import Busy, ConfigError
+from fadas.experiments.parallel_runs import run_in_processes
+from fadas.runs.folder import Mode, find_finished
+from fadas.runs.summary import Summary
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class RunQueue(Generic[T]):
+    """Works through runs, those first that no other process is running.
+
+    Args:
+        items: What to run.
+        name: Returns the name of an item, for messages.
+        say: Receives messages.
+
+    Attributes:
+        skipped: Items that another process was still running at the end.
+
+    Example:
+        >>> queue = RunQueue(configs, lambda config: config.id)
+        >>> for config, summary in queue.run(execute):
+        ...     print(config.id, summary.accuracy)
+        >>> queue.raise_if_skipped()
+    """
+
+    def __init__(self, items: Sequence[T], name: Callable[[T], str], say: Callable[[str], None] = lambda text: None):
+        self._items, self._name, self._say = list(items), name, say
+        self.skipped: list[T] = []
+
+    def run(self, attempt: Callable[[T], R], jobs: int = 1) -> Iterator[tuple[T, R]]:
+        """Yield each item with its result, as results come.
+
+        Args:
+            attempt: Runs one item. It raises `Busy` if another process is running it.
+            jobs: How many items to run at the same time, each in a process of its own if there are several.
+
+        Raises:
+            Exception: The first exception of an attempt. What is running is then interrupted.
+        """
+        self.skipped = []
+        yield from self._pass(attempt, self._items, jobs)
+        again, self.skipped = self.skipped, []
+        for item in again:
+            self._say(f"{self._name(item)}: another process was running it; trying again")
+        yield from self._pass(attempt, again, jobs)
+
+    def _pass(self, attempt: Callable[[T], R], items: Sequence[T], jobs: int) -> Generator[tuple[T, R], None, None]:
+        with closing(run_in_processes(attempt, items, jobs)) as results:
+            for item, result in results:
+                if isinstance(result, Busy):
+                    self.skipped.append(item)
+                elif isinstance(result, ChildProcessError):
+                    raise ConfigError(f"{self._name(item)}: {result}")
+                elif isinstance(result, Exception):
+                    raise result
+                else:
+                    yield item, result
+
+    def raise_if_skipped(self) -> None:
+        """Raise `Busy` with the names of the items that were skipped."""
+        if self.skipped:
+            names = ", ".join(map(self._name, self.skipped))
+            number = f"{len(self.skipped)} of {len(self._items)} runs"
+            raise Busy(f"{number} skipped, because another process is running them: {names}")
+
+
+def find_finished_runs(wanted: Mapping[Path, Mapping[str, Any]], mode: Mode) -> dict[Path, Summary]:
+    """Return the summaries of the runs that have finished.
+
+    Args:
+        wanted: Settings of runs, by folder.
+        mode: What to do with unfinished runs. See `fadas.runs.folder.claim`.
+
+    Raises:
+        Busy: Other processes are running all that is left to do.
+        ConfigError: A folder cannot be used.
+    """
+    finished: dict[Path, Summary] = {}
+    busy: list[Busy] = []
+    for folder, tables in wanted.items():
+        try:
+            if summary := find_finished(folder, tables, mode):
+                finished[folder] = summary
+        except Busy as error:
+            busy.append(error)
+    if busy and len(busy) + len(finished) == len(wanted):
+        raise busy[0]
+    return finished
