@@ -14,7 +14,7 @@ Trainable = Callable[[str], bool]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def trainable(name: str) -> bool:
+def is_trainable(name: str) -> bool:
     """The default rule: everything but BatchNorm's statistics is trained."""
     return not name.endswith(_STATISTICS)
 
@@ -35,7 +35,7 @@ class ArrayLayout:
         self._wide = {name: floats[name] for name, (_, dtype) in self._buffers.items() if dtype.itemsize > 4}
         if not self._params:
             raise ValueError("no array is trainable: see the strategy's `trainable` rule")
-        self.initial = self.read(arrays)
+        self.initial = self.to_model(arrays)
 
     @property
     def digest(self) -> str:
@@ -44,7 +44,7 @@ class ArrayLayout:
         digest = hashlib.sha256(repr((self._params, self._buffers, fixed)).encode()).hexdigest()[:16]
         return f"{self.initial.params.numel()} trained, {self.initial.buffers.numel()} averaged, {digest}"
 
-    def read(self, arrays: ArrayRecord, base: Model | None = None) -> Model:
+    def to_model(self, arrays: ArrayRecord, base: Model | None = None) -> Model:
         """The record as vectors. Statistics that it does not hold are those of `base`."""
         values = {name: array.numpy() for name, array in arrays.items()}
         missing = [name for name in self._params if name not in values]
@@ -57,13 +57,13 @@ class ArrayLayout:
             return Model(params, base.buffers)  # not copied: the frozen part of a model may be large
         return Model(params, _vector({**_named(base.buffers, self._buffers), **values}, self._buffers))
 
-    def sent(self, params: Tensor) -> Tensor:
+    def as_sent(self, params: Tensor) -> Tensor:
         """The parameters as clients get them: rounded, where the record's are shorter than the server's."""
         if all(dtype.itemsize >= 4 for _, dtype in self._params.values()):
             return params
         return _vector(_named(params, self._params), self._params)
 
-    def write(self, model: Model) -> ArrayRecord:
+    def to_record(self, model: Model) -> ArrayRecord:
         """A model as the record that clients know."""
         values = {**self._fixed, **_named(model.params, self._params), **_named(model.buffers, self._buffers)}
         for name, v in self._wide.items():  # 64 bits pass through 32: what was not changed is given back as it came

@@ -1,10 +1,10 @@
-"""One run of the strategy: who is connected, what is under way, what comes back."""
+"""One run of the strategy: which nodes are connected, which messages are under way, what comes back."""
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from logging import INFO, WARNING
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -12,68 +12,110 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
+from torch import Tensor
 
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Update
-from fadas.core.records import JobRecord, Record
+from fadas.core.progress import Progress, Span
+from fadas.core.saved_state import State, load_server, save_server
 from fadas.core.server import Server
 from fadas.core.trial_step import trial_step
 from fadas.errors import ConfigError, Diverged
 from fadas.flower.arrays import ArrayLayout
 from fadas.flower.journal import Journal
 from fadas.flower.messages import parse_reply, train_message
+from fadas.flower.options import Options
 from fadas.flower.roster import Roster
 
-if TYPE_CHECKING:
-    from fadas.flower.strategy import AsyncStrategy
-
-_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's word for it
-_REMEMBERED = 100_000  # messages that have ended, so that what is said of a late reply is true
+_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's own deadlines
+_REMEMBERED = 100_000  # messages whose jobs are remembered, to say why a late reply is refused
+_COUNTERS = ("updates", "dropped", "expired")
 
 
 class Federation:
-    """One run of an `AsyncStrategy`: nodes, messages under way, and the server."""
+    """One run of an `AsyncStrategy`: nodes, messages under way, and the server.
+
+    Args:
+        options: The strategy's settings.
+        grid: Flower's grid.
+        initial: The initial model.
+        train_config: Sent to nodes with every train message.
+        evaluate: Evaluates the model after a server step.
+        steps: The number of server steps to do.
+    """
 
     def __init__(
         self,
-        strategy: "AsyncStrategy",
+        options: Options,
         grid: Grid,
         initial: ArrayRecord,
         train_config: ConfigRecord,
         evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
         steps: int,
     ) -> None:
-        self.strategy, self.grid, self.evaluate, self.train_config = strategy, grid, evaluate, train_config
+        self.options, self.grid, self.evaluate, self.train_config = options, grid, evaluate, train_config
         self.steps = steps
-        self.layout = ArrayLayout(initial, strategy.trainable)
-        ledger = Ledger(strategy.schedule, 0, strategy.seed, open=True)
-        self.server = Server(strategy.algorithm, ledger, self.layout.initial, strategy.checks)
-        rehearse(self.server)
+        self.layout = ArrayLayout(initial, options.trainable)
+        ledger = Ledger(options.schedule, 0, options.seed, open=True)
+        self.server = Server(options.algorithm, ledger, self.layout.initial, options.checks)
+        try_one_step(self.server)
         self.roster = Roster()
-        self.under_way: dict[str, tuple[Job, float]] = {}  # by message id: a job, and when it was sent
-        self.ended: dict[str, str] = {}  # by message id: why another reply will be refused
+        self.jobs: dict[str, Job] = {}  # by message id, also of messages that have ended
+        self.under_way: dict[str, float] = {}  # by message id: when it was sent
         self.sent: dict[int, float] = {}  # by job id, until its step is recorded
         self.ends: dict[int, float] = {}
-        self.losses: list[float] = []
-        self.updates = self.dropped = self.expired = 0
-        self.failures: Counter[str] = Counter()  # by kind, since the last update that was taken
-        self.streak = 0  # the first job that was not yet given out when these failures began
+        self.progress = Progress()
+        self.failures: Counter[str] = Counter()  # by kind, since the last accepted update
+        self.streak = 0  # the first job that was not yet assigned when these failures began
         self.result = Result(arrays=initial)
-        self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last there
-        self.told = float("-inf")  # when it was last said that none is
-        self.journal = Journal(strategy.folder, self) if strategy.folder else None
-        if not (self.journal and self.journal.restore()):
-            self.server.start()  # no jobs yet: nobody has been met
+        self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
+        self.told = float("-inf")  # when the log last said that no node is connected
+        self.journal: Journal | None = None
+        if options.folder:
+            private = self.server.accountant is not None
+            self.journal = Journal(options.folder, options, steps, self.layout.digest, private)
+        if not (self.journal and self.journal.open(self.load_state)):
+            self.server.start()  # assigns no jobs yet: no node has joined
 
     def now(self) -> float:
+        """Seconds since the run began."""
         return time.monotonic() - self.begin
 
+    def state(self) -> State:
+        """Return what a new start needs to continue."""
+        tensors, values = save_server(self.server)
+        kept = {update.job.id for update in self.server.buffer}
+        values |= {
+            "next_id": self.server.ledger.next_id,
+            "nodes": self.roster.nodes,
+            "absent": self.roster.absent,
+            "losses": self.progress.losses,
+            "sent": {id: sent for id, sent in self.sent.items() if id in kept},
+            "ends": self.ends,
+            "now": self.now(),
+            **{name: getattr(self.progress, name) for name in _COUNTERS},
+        }
+        return tensors, values
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> int:
+        """Continue from a saved state. Return the number of server steps that are done."""
+        server = self.server
+        load_server(server, tensors, values)
+        self.roster.restore(list(values["nodes"]), list(values.get("absent", [])))
+        server.ledger.clients = len(self.roster.nodes)
+        server.ledger.resume(server.state.version, [update.job for update in server.buffer], values["next_id"])
+        self.progress = Progress(**{name: values[name] for name in _COUNTERS}, losses=list(values["losses"]))
+        self.sent, self.ends = ({int(k): v for k, v in values[name].items()} for name in ("sent", "ends"))
+        self.begin -= values["now"]
+        return server.state.version
+
     def play(self, timeout: float) -> Result:
+        """Train until all steps are done, and return the result."""
         try:
             return self._play(timeout)
         except Diverged as error:
             if self.journal:
-                self.journal.diverged(str(error))
+                self.journal.mark_diverged(str(error), self.now())
             raise
         finally:
             if self.journal:
@@ -83,13 +125,13 @@ class Federation:
         server, steps = self.server, self.steps
         if self.evaluate and not server.state.version:
             self._evaluate(0)
-        last = time.monotonic()
-        heard = float("-inf")
+        last_step = time.monotonic()
+        last_look = float("-inf")
         while server.state.version < steps:
-            if time.monotonic() - heard > 1.0:
-                self._meet()
-                heard = time.monotonic()
-            self._wait()
+            if time.monotonic() - last_look > 1.0:
+                self._update_roster()
+                last_look = time.monotonic()
+            self._wait_for_nodes()
             done = server.state.version
             replies = list(self.grid.pull_messages(list(self.under_way))) if self.under_way else []
             for reply in replies:
@@ -98,18 +140,18 @@ class Federation:
                     break
             self._expire()
             if server.state.version > done:
-                last = time.monotonic()
-            elif time.monotonic() - last > timeout:
+                last_step = time.monotonic()
+            elif time.monotonic() - last_step > timeout:
                 raise RuntimeError(f"no server step in {timeout:.0f} s: giving up")
             if not replies:
-                time.sleep(self.strategy.poll)
-        self.result.arrays = self.layout.write(server.model)
+                time.sleep(self.options.poll)
+        self.result.arrays = self.layout.to_record(server.model)
         if self.journal:
-            self.journal.finish()
+            self.journal.finish(self.result.arrays.to_torch_state_dict(), self.now())
         return self.result
 
-    def _meet(self) -> None:
-        """Who is connected now: newcomers may train, idle ones that are gone may not."""
+    def _update_roster(self) -> None:
+        """Admit nodes that have connected, and give no more work to those that are gone."""
         server, roster, ids = self.server, self.roster, set(self.grid.get_node_ids())
         for client in sorted(roster.present):
             if roster.nodes[client] not in ids:
@@ -118,21 +160,21 @@ class Federation:
         reported = [job.client for job in server.ledger.buffer]
         waiting = [*reported, *(client for client in busy if client not in roster.present)]
         for client in roster.admit(ids, busy):
-            if server.spending:
-                server.spending.admit(client, waiting, self.strategy.schedule.buffer)
+            if server.accountant:
+                server.accountant.admit(client, waiting, self.options.schedule.buffer)
         coming = [client for client in roster.absent if roster.nodes[client] in ids]
         for client in sorted(coming, key=lambda client: (client in reported, client)):  # a round needs the others more
             roster.join(client)
             self._send(server.join(client))
 
     def _lose(self, client: int) -> None:
-        """A node cannot be reached: it gets no work until it is met again, but may still answer."""
+        """A node cannot be reached: it gets no work until it is back, but may still answer."""
         if self.roster.leave(client):
             self.server.ledger.leave(client)
 
-    def _wait(self) -> None:
-        """Nobody is there: said at once and every ten seconds, and borne for `patience` seconds."""
-        now, patience = time.monotonic(), self.strategy.patience
+    def _wait_for_nodes(self) -> None:
+        """If no node is connected, log that every ten seconds, and give up after `patience` seconds."""
+        now, patience = time.monotonic(), self.options.patience
         if self.roster.present or self.under_way:
             self.accompanied, self.told = now, float("-inf")
         elif now - self.accompanied > patience:
@@ -142,28 +184,36 @@ class Federation:
             self.told = now
 
     def _send(self, jobs: list[Job]) -> None:
-        strategy, waiting = self.strategy, deque(jobs)
+        options, waiting = self.options, deque(jobs)
         while waiting:
             job = waiting.popleft()
-            arrays, node = self.layout.write(self.server.base[job.id]), self.roster.nodes[job.client]
-            message = train_message(job, node, arrays, self.train_config, strategy.seed, strategy.deadline)
-            # one by one: for a message that it does not take, a grid returns no id or an empty one
+            arrays, node = self.layout.to_record(self.server.base[job.id]), self.roster.nodes[job.client]
+            message = train_message(job, node, arrays, self.train_config, options.seed, options.deadline)
+            # One by one: for a message that it does not take, a grid returns no id or an empty one.
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
-                self.under_way[ids[0]] = (job, time.monotonic())
+                self._remember(ids[0], job)
+                self.under_way[ids[0]] = time.monotonic()
                 self.sent[job.id] = self.now()
             else:
                 self._lose(job.client)
                 waiting += self._drop(job, "not sent")
 
+    def _remember(self, id: str, job: Job) -> None:
+        self.jobs[id] = job
+        if len(self.jobs) > _REMEMBERED:
+            oldest = next(iter(self.jobs))
+            if oldest not in self.under_way:
+                del self.jobs[oldest]
+
     def _take(self, reply: Message) -> None:
         id = reply.metadata.reply_to_message_id
         if id not in self.under_way:
-            reason = self.ended.get(id, "unknown job")
+            reason = self.server.refuse_late(self.jobs.get(id))
             log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
-            self.server.refused[reason] += 1
             return
-        job = self._end(id, "already reported")
+        del self.under_way[id]
+        job = self.jobs[id]
         if reply.has_error():
             code = reply.error.code
             if code == ErrorCode.NODE_UNAVAILABLE:
@@ -172,113 +222,93 @@ class Federation:
             self._send(self._drop(job, reason, reply.error.reason or ""))
             return
         try:
-            news, loss = parse_reply(job, reply.content, self.server.base[job.id], self.layout, self.strategy.reply)
+            update = parse_reply(job, reply.content, self.server.base[job.id], self.layout, self.options.reply)
         except Exception as error:  # nothing that a client sends may end the run
             self._send(self._drop(job, "malformed", f"{type(error).__name__} {error}"))
             return
-        received = self.server.receive(news)
+        self._receive(update)
+
+    def _receive(self, update: Update) -> None:
+        job = update.job
+        received = self.server.receive(update)
         if received.refused:
             log(WARNING, "the update of %s is refused: %s", job, received.refused)
             self.sent.pop(job.id)
-            self._failed("refused")
+            self._count_failure("refused")
         else:
             self.failures.clear()
-            self.updates += 1
-            self.losses.append(loss)
+            self.progress.accept(update)
             self.ends[job.id] = self.now()
-            if received.step:
-                self._record(received.step)
+            if received.step and received.eta is not None:
+                self._record(received.step, received.eta)
         if self.journal:
-            self.journal.checkpoint()  # before anything else can go wrong
+            self.journal.checkpoint(self.progress.updates, self.state())  # before anything else can go wrong
         self._send(received.jobs)
 
     def _drop(self, job: Job, reason: str, text: str = "") -> list[Job]:
-        """A job ended without an update: counted, logged; the jobs to send now, for its slot is refilled."""
+        """End a job without an update. Return the jobs to send now, because its slot is refilled."""
         log(WARNING, "%s ended without an update: %s %s", job, reason, " ".join(text.split())[:200])
         self.sent.pop(job.id, None)
-        if reason == "expired":
-            self.expired += 1
-        else:
-            self.dropped += 1
-            if reason != "not sent":  # that says nothing of the nodes; without any that can be reached, `_wait` ends it
-                self._failed("dropped")
+        self.progress.end_job(reason)
+        if reason not in ("expired", "not sent"):  # unreachable nodes are counted by `_wait_for_nodes`
+            self._count_failure("dropped")
         return self.server.drop(job, reason)
 
-    def _failed(self, kind: str) -> None:
-        """Give up after many failures of a kind; but not while a slower node has been at work since before them.
+    def _count_failure(self, kind: str) -> None:
+        """Give up after many failures of a kind, but not while a slower node has been training since before them.
 
-        Where updates come, but none can be accepted, the training has diverged. Nodes that fail say nothing about it.
+        If updates come but none is accepted, training has diverged. Nodes that fail say nothing about that.
         """
         if not self.failures:
             self.streak = self.server.ledger.next_id
         self.failures[kind] += 1
-        patience = self.strategy.schedule.patience
-        if self.failures[kind] <= patience or any(job.id < self.streak for job, _ in self.under_way.values()):
+        patience = self.options.schedule.patience
+        if self.failures[kind] <= patience or any(self.jobs[id].id < self.streak for id in self.under_way):
             return
         if kind == "refused":
-            raise Diverged(self.server.none_accepted(self.failures[kind]))
-        raise RuntimeError(f"none of the last {patience} jobs gave an update that could be used: giving up")
+            raise Diverged(self.server.describe_refusals(self.failures[kind]))
+        raise RuntimeError(f"the last {patience} jobs all failed: giving up")
 
     def _expire(self) -> None:
-        """Jobs beyond their deadline: a node that never answers keeps no slot."""
-        late = time.monotonic() - self.strategy.deadline
-        for id, (job, sent) in list(self.under_way.items()):
+        """End jobs that missed their deadline, so that a node that never answers keeps no slot."""
+        late = time.monotonic() - self.options.deadline
+        for id, sent in list(self.under_way.items()):
             if sent < late:
-                self._end(id, "expired")
-                self._send(self._drop(job, "expired", f"after {self.strategy.deadline:.0f} s"))
+                del self.under_way[id]
+                self._send(self._drop(self.jobs[id], "expired", f"after {self.options.deadline:.0f} s"))
 
-    def _end(self, id: str, reason: str) -> Job:
-        """A message is no longer under way."""
-        self.ended[id] = reason
-        if len(self.ended) > _REMEMBERED:
-            del self.ended[next(iter(self.ended))]
-        return self.under_way.pop(id)[0]
-
-    def _record(self, step: Step) -> None:
+    def _record(self, step: Step, eta: float) -> None:
         done = step.index + 1
         metrics = None
-        if self.evaluate and (done % self.strategy.eval_every == 0 or done == self.steps):
+        if self.evaluate and (done % self.options.eval_every == 0 or done == self.steps):
             metrics = self._evaluate(done)
-        loss = sum(self.losses) / len(self.losses)
-        self.losses.clear()
+        loss = self.progress.take_loss()
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
         log(INFO, "step %d: tau %s, train loss %.4f %s", done, step.delays, loss, metrics or "")
-        jobs = tuple(
-            JobRecord(job.id, job.client, tau, self.sent.pop(job.id, 0.0), self.ends.pop(job.id, 0.0))
-            for job, tau in zip(step.jobs, step.delays, strict=True)
-        )
-        record = Record(
-            step=done,
-            time=self.now(),
-            wall=self.now(),
-            updates=self.updates,
-            eta=float(self.strategy.algorithm.step_size(step.delays)),
-            jobs=jobs,
-            train_loss=loss,
-            dropped=self.dropped,
-            expired=self.expired,
-            refused=dict(self.server.refused),
-            privacy=self.server.privacy,
-            metrics=metrics,
+        record = self.progress.record(
+            self.server, step, eta, self._take_span, time=self.now(), wall=self.now(), train_loss=loss, metrics=metrics
         )
         if self.journal:
-            self.journal.append(record.as_dict())
+            self.journal.append(record)
+
+    def _take_span(self, job: Job) -> Span:
+        return self.sent.pop(job.id, 0.0), self.ends.pop(job.id, 0.0)
 
     def _evaluate(self, step: int) -> dict[str, float] | None:
         assert self.evaluate
         begin = time.monotonic()
-        record = self.evaluate(step, self.layout.write(self.server.model))
-        took = time.monotonic() - begin  # in which nobody listened: not the nodes' fault
+        record = self.evaluate(step, self.layout.to_record(self.server.model))
+        took = time.monotonic() - begin  # nobody listened to the nodes: this time does not count against them
         self.accompanied += took
-        self.under_way = {id: (job, sent + took) for id, (job, sent) in self.under_way.items()}
+        self.under_way = {id: sent + took for id, sent in self.under_way.items()}
         if record is None:
             return None
         self.result.evaluate_metrics_serverapp[step] = record
         return {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
 
 
-def rehearse(server: Server) -> None:
-    """One step of M zero updates, its result thrown away: what cannot work shows before anybody trains in vain."""
+def try_one_step(server: Server) -> None:
+    """Take one step of M zero updates and discard it, so that an algorithm that cannot work is refused at once."""
     x, jobs = server.model, [Job(k, k, 0) for k in range(server.ledger.schedule.buffer)]
     updates = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1) for job in jobs]
     try:

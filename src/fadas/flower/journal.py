@@ -1,206 +1,192 @@
-"""What a deployment keeps on disk: the run folder that `fadas report` reads, and checkpoints to go on from."""
+"""What a deployment keeps on disk: the run folder that `fadas report` reads, and checkpoints to continue from."""
 
-import os
 import re
-import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from logging import WARNING
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from flwr.common.logger import log
 from safetensors.torch import save
+from torch import Tensor
 
 import fadas
-from fadas.algorithms.algorithm import Algorithm
-from fadas.core.saved_state import load_server, save_server
-from fadas.errors import ConfigError
-from fadas.runs import checkpoint, lock
-from fadas.runs import writer as runs
-from fadas.runs.folder import claim
-from fadas.runs.run_reader import read_lines
-from fadas.runs.same_run import differing_settings
-from fadas.runs.serialization import dumps
-from fadas.runs.summary import summarise
+from fadas.core.records import Record
+from fadas.core.saved_state import State
+from fadas.errors import Busy, ConfigError, Damaged, Foreign
+from fadas.flower.options import Options
+from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
+from fadas.runs.folder import CONFIG, METRICS, MODEL, SUMMARY, Claim, Finished, checkpoints, claim
+from fadas.runs.reader import read_records
+from fadas.runs.same_run import DEPLOYMENT, differing_settings
+from fadas.runs.serialization import atomic_file, parse_toml
+from fadas.runs.summary import Summary, summarise
+from fadas.runs.writer import Writer, valid_length
 
-if TYPE_CHECKING:
-    from fadas.flower.federation import Federation
-
-
-_COUNTERS = ("updates", "dropped", "expired")
+LoadState = Callable[[Mapping[str, Tensor], Mapping[str, Any]], int]  # returns the number of server steps
 
 
 class Journal:
-    """One run's folder. A checkpoint follows every update, so that no accepted one is ever lost or applied twice."""
+    """The folder of one deployment. A checkpoint follows every update, so that none is ever lost or applied twice.
 
-    def __init__(self, folder: Path, federation: "Federation") -> None:
-        strategy = federation.strategy
-        self.federation, self.seed, self.name, self.experiment = federation, strategy.seed, strategy.name, folder.name
-        self.folder = folder / f"{strategy.name}-{strategy.seed}"
-        self._writer: runs.Writer | None = None
-        self._lines: list[dict[str, Any]] = []
+    Args:
+        folder: The deployment's folder. The run is kept in a folder below it.
+        options: The deployment's settings.
+        steps: The number of server steps to do.
+        arrays: What the model is like, in words.
+        private: Is the algorithm differentially private?
+    """
+
+    def __init__(self, folder: Path, options: Options, steps: int, arrays: str, private: bool) -> None:
+        self.folder = folder / f"{options.name}-{options.seed}"
+        self._experiment, self._options, self._steps, self._private = folder.name, options, steps, private
+        self._writer: Writer | None = None
+        self._records: list[Record] = []
         self._tables = {
             "name": folder.name,
-            "task": {"name": "flower", "reply": strategy.reply, "arrays": federation.layout.digest},
-            "schedule": asdict(strategy.schedule),
-            "run": {"steps": federation.steps, "seeds": [strategy.seed]},
-            "algorithms": {strategy.name: _described(strategy.algorithm)},
+            "task": {"name": DEPLOYMENT, "reply": options.reply, "arrays": arrays},
+            "schedule": asdict(options.schedule),
+            "run": {"steps": steps, "seeds": [options.seed]},
+            "algorithms": {options.name: _describe(options.algorithm)},
         }
 
-    def restore(self) -> bool:
-        """Bring the federation to the newest good checkpoint. Work in flight is lost, and will be sent out again.
+    def open(self, load_state: LoadState) -> bool:
+        """Claim the folder, and load the newest good checkpoint if there is one. Return whether there was.
 
-        A folder that holds anything which this run would not go on with is left as it is.
+        Work in flight at an interruption is lost. Its jobs will be sent out again.
+
+        Raises:
+            ConfigError: The folder holds something that this run would not continue. It is left as it is.
         """
-        self._check()  # what is refused anyway gets no lock either
+        self._require_continuable()  # a folder that is refused gets no lock either
+        claimed = self._claim()
         try:
-            self._claim()
-            self._check()  # another process may have been faster: from here on, none can be
-            return self._resume()
+            self._require_continuable()  # another process may have been faster
+            return self._resume(claimed, load_state)
         except BaseException:
-            lock.release(self.folder)
+            claimed.release()
             raise
 
-    def _check(self) -> None:
-        """Refuse a run that has ended, and one with other settings that has got somewhere."""
-        if (summary := self.folder / "summary.json").exists():
-            diverged = b'"diverged":' in summary.read_bytes()  # also of a damaged one
+    def _require_continuable(self) -> None:
+        """Refuse a run that has ended, and one with other settings that has already trained."""
+        if (summary := self.folder / SUMMARY).exists():
+            diverged = b'"diverged":' in summary.read_bytes()  # also if the file is damaged
             raise self._refusal("a run that diverged" if diverged else "a finished run")
-        metrics = self.folder / "metrics.jsonl"
-        begun = checkpoint.found(self.folder) or (metrics.exists() and metrics.stat().st_size)
+        metrics = self.folder / METRICS
+        begun = checkpoints(self.folder) or (metrics.exists() and metrics.stat().st_size)
         if begun and (others := self._differences()):
             raise self._refusal(f"an interrupted run with other settings ({'; '.join(others)})")
 
-    def _claim(self) -> None:
+    def _claim(self) -> Claim:
         try:
-            claim(self.folder, self._tables, overwrite=True)
-        except ConfigError as error:  # its advice is for the command line
-            if error.matter == "busy":
-                raise ConfigError(f"{error}: choose another folder, or end that one") from None
+            claimed = claim(self.folder, self._tables, "overwrite")
+        except Busy as error:  # its advice is for the command line
+            raise Busy(f"{error}: choose another folder, or end that process") from None
+        except Foreign as error:
             raise self._refusal("something other than a run") from error
+        assert not isinstance(claimed, Finished)
+        return claimed
 
-    def _resume(self) -> bool:
-        """The folder is ours: go on with what it holds, if anything."""
-        checkpoints, federation = checkpoint.found(self.folder), self.federation
-        private = federation.server.spending is not None
+    def _resume(self, claimed: Claim, load_state: LoadState) -> bool:
+        """Continue what the folder holds, if anything."""
+        found = checkpoints(self.folder)
         kept, unusable = None, list[Path]()
-        for path in checkpoints:
-            if (kept := self._load(path)) is not None:
+        for path in found:
+            if (kept := self._load(path, load_state)) is not None:
                 break
             unusable.append(path)
-            if private:  # its model was sent out: another step with the same noise would give that noise away
+            if self._private:  # its model was sent out: another step with the same noise would reveal the noise
                 raise self._refusal("an interrupted run with differential privacy, whose last checkpoint is damaged")
-        if checkpoints and kept is None:
+        if found and kept is None:
             raise self._refusal("an interrupted run, and none of its checkpoints can be used")
-        if (done := federation.server.state.version) > federation.steps:
-            asked = f"{done} steps already, and {federation.steps} are asked for"
-            raise ConfigError(f"{self.folder} holds an interrupted run of {asked}: ask for more, or for another folder")
-        self._writer = runs.Writer(self.folder, self._tables, overwrite=kept is None, kept=kept)
+        self._writer = Writer(claimed, kept)
         if kept is None:
             return False
-        for path in unusable:  # with their higher numbers they would pass for newer than those to come
+        for path in unusable:  # their higher numbers would make them look newer than those to come
             path.unlink()
-        draft = self.folder / "config.toml.tmp"  # there may be more steps to do than at first
-        draft.write_text(dumps(self._tables), encoding="utf-8")
-        os.replace(draft, self.folder / "config.toml")
-        self._lines = read_lines(self.folder / "metrics.jsonl")
+        self._writer.write_config(self._tables)  # there may be more steps to do than at first
+        self._records = read_records(self.folder / METRICS)
         return True
+
+    def _load(self, path: Path, load_state: LoadState) -> int | None:
+        """Load a checkpoint. Return how much of metrics.jsonl belongs to it, or None if it cannot be used."""
+        try:
+            tensors, values = read_checkpoint(path)
+            kept = valid_length(self.folder, values["metrics"])
+            done = load_state(tensors, values)
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            log(WARNING, "%s cannot be used: %s", path, error)
+            return None
+        if done > self._steps:
+            asked = f"{done} steps already, but {self._steps} are asked for"
+            raise ConfigError(f"{self.folder} holds an interrupted run of {asked}: ask for more, or for another folder")
+        return kept
 
     def _refusal(self, what: str) -> ConfigError:
         return ConfigError(f"{self.folder} holds {what}: choose another folder, or move it away")
 
     def _differences(self) -> list[str]:
-        """Where the settings of the run in the folder are not those of this one."""
+        """Return the settings in which the run in the folder is not this one."""
         try:
-            held = tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            return [f"config.toml cannot be read: {error}"]
-        return differing_settings(held, self._tables)
+            return differing_settings(parse_toml(self.folder / CONFIG), self._tables)
+        except Damaged as error:
+            return [f"{CONFIG} cannot be read: {error}"]
 
-    def _load(self, path: Path) -> int | None:
-        """Go back to a checkpoint: the bytes of metrics.jsonl that belong to it, or None where it cannot be used."""
-        try:
-            tensors, values = checkpoint.read_checkpoint(path)
-            kept = runs.valid_length(self.folder, values["metrics"])
-            self._restore(tensors, values)
-            return kept
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            log(WARNING, "%s cannot be used: %s", path, error)
-            return None
-
-    def _restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        federation, server = self.federation, self.federation.server
-        load_server(server, tensors, values)
-        federation.roster.restore(list(values["nodes"]), list(values.get("absent", [])))
-        server.ledger.clients = len(federation.roster.nodes)
-        server.ledger.resume(server.state.version, [u.job for u in server.buffer], values["next_id"])
-        federation.updates, federation.dropped, federation.expired = (values[name] for name in _COUNTERS)
-        federation.losses = list(values["losses"])
-        federation.sent, federation.ends = ({int(k): v for k, v in values[n].items()} for n in ("sent", "ends"))
-        federation.begin -= values["now"]
-
-    def checkpoint(self) -> None:
+    def checkpoint(self, number: int, state: State) -> None:
+        """Write a checkpoint, and wait until it is on disk."""
         assert self._writer
-        federation, server = self.federation, self.federation.server
-        tensors, values = save_server(server)
-        kept = {update.job.id for update in server.buffer}
-        values |= {
-            "next_id": server.ledger.next_id,
-            "nodes": federation.roster.nodes,
-            "absent": federation.roster.absent,
-            "losses": federation.losses,
-            "sent": {id: t for id, t in federation.sent.items() if id in kept},
-            "ends": federation.ends,
-            "now": federation.now(),
-            **dict(zip(_COUNTERS, (federation.updates, federation.dropped, federation.expired), strict=True)),
-            "metrics": self._writer.mark(),
-        }
-        checkpoint.write_checkpoint(self.folder, federation.updates, tensors, values)
+        tensors, values = state
+        write_checkpoint(self.folder, number, tensors, {**values, "metrics": self._writer.mark()})
+
+    def append(self, record: Record) -> None:
+        """Write the record of a server step."""
+        assert self._writer
+        self._records.append(record)
+        self._writer.append(record)
+
+    def finish(self, state_dict: Mapping[str, Tensor], wall: float) -> None:
+        """End the run: write the model and the summary."""
+        assert self._writer
+        self._writer.require_held()
+        with atomic_file(self.folder / MODEL) as file:
+            file.write(save({name: tensor.contiguous() for name, tensor in state_dict.items()}))
+        self._writer.finish(self._summary(wall))
+
+    def mark_diverged(self, reason: str, wall: float) -> None:
+        """Write a summary that says why the run ended. Checkpoints stay: real clients' work cannot be repeated."""
+        assert self._writer
+        self._writer.write_summary(self._summary(wall, reason))
+        log(WARNING, "%s: diverged. To continue from its last checkpoint, delete its summary.json", self.folder)
 
     def close(self) -> None:
-        """Let another process go on here."""
+        """Let another process continue here."""
         if self._writer:
             self._writer.close()
 
-    def append(self, line: dict[str, Any]) -> None:
-        assert self._writer
-        self._lines.append(line)
-        self._writer.append(line)
-
-    def finish(self) -> None:
-        assert self._writer
-        self._writer.check()
-        state = self.federation.layout.write(self.federation.server.model).to_torch_state_dict()
-        model = save({name: tensor.contiguous() for name, tensor in state.items()})
-        (self.folder / "model.safetensors").write_bytes(model)
-        self._writer.finish(self._summary())
-
-    def diverged(self, reason: str) -> None:
-        """Mark the run as that. Its checkpoints stay: what real clients have done cannot be had again for a seed."""
-        assert self._writer
-        self._writer.check()
-        self._writer.write_json("summary.json", self._summary(reason))
-        log(WARNING, "%s: diverged; without its summary.json it would go on from its last checkpoint", self.folder)
-
-    def _summary(self, diverged: str | None = None) -> dict[str, Any]:
-        return {
-            "experiment": self.experiment,
-            "algorithm": self.name,
-            "seed": self.seed,
-            "place": 0,
-            **summarise(self._lines, diverged=diverged),
-            "wall": self.federation.now(),
-            "versions": {"fadas": fadas.__version__, "torch": torch.__version__},
-        }
+    def _summary(self, wall: float, diverged: str | None = None) -> Summary:
+        return Summary(
+            experiment=self._experiment,
+            algorithm=self._options.name,
+            seed=self._options.seed,
+            place=0,
+            **vars(summarise(self._records, diverged=diverged)),
+            wall=wall,
+            versions={"fadas": fadas.__version__, "torch": torch.__version__},
+        )
 
 
-def _described(algorithm: Algorithm) -> dict[str, str]:
-    """What an algorithm is made of, in words that are the same in every process."""
+def _describe(algorithm: object) -> dict[str, str]:
+    """Return what an algorithm is made of, in words that are the same in every process."""
 
     def words(part: object) -> str:
-        plain = type(part).__repr__ is object.__repr__  # the user's own, which says nothing of its parameters
+        plain = type(part).__repr__ is object.__repr__  # the user's own part, which does not print its parameters
         text = f"{type(part).__qualname__}({vars(part)})" if plain and hasattr(part, "__dict__") else repr(part)
-        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)  # an address is another every time
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)  # an address differs from process to process
 
-    return {"type": type(algorithm).__qualname__, **{name: words(part) for name, part in vars(algorithm).items()}}
+    # Formats of run folders before 2 wrote the default as a number.
+    parts = {**vars(algorithm)}
+    if parts.get("statistics", 0) is None:
+        parts["statistics"] = 1.0
+    return {"type": type(algorithm).__qualname__, **{name: words(part) for name, part in parts.items()}}

@@ -1,4 +1,4 @@
-"""Jobs as Flower's train messages, and their replies as updates."""
+"""Jobs -> Flower's train messages, and replies -> updates."""
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
@@ -10,10 +10,10 @@ from fadas.flower.arrays import ArrayLayout
 def train_message(
     job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: int, deadline: float
 ) -> Message:
-    """The message that has a node do a job.
+    """Return the message that asks a node to do a job.
 
-    It outlives the deadline, which is the server's to enforce: for Flower, by whose clocks a reply's time is what its
-    message has left, all that a node says would come too late if its clock were ahead by that much.
+    The message outlives the deadline, which the server enforces. Flower would measure it with the node's clock, and
+    refuse all replies of a node whose clock is ahead.
     """
     config = ConfigRecord(dict(config))
     config["server-round"] = job.version + 1
@@ -22,14 +22,18 @@ def train_message(
     return Message(content, node, MessageType.TRAIN, ttl=deadline + DEFAULT_TTL, group_id=str(job.version + 1))
 
 
-def parse_reply(job: Job, content: RecordDict, base: Model, layout: ArrayLayout, reply: str) -> tuple[Update, float]:
-    """A reply's content as an update, and the client's loss."""
+def parse_reply(job: Job, content: RecordDict, base: Model, layout: ArrayLayout, reply: str) -> Update:
+    """Return a reply's content as an update.
+
+    Raises:
+        ValueError: The reply does not hold what the strategy expects.
+    """
     (arrays,) = content.array_records.values()
-    model, start = layout.read(arrays, base), layout.sent(base.params)
+    model, start = layout.to_model(arrays, base), layout.as_sent(base.params)
     delta = model.params if reply == "delta" else model.params - start
     metrics: dict[str, float] = {}
     for record in content.metric_records.values():
         metrics |= {name: float(v) for name, v in record.items() if isinstance(v, int | float)}
     examples = int(metrics.get("num-examples", 1))
     loss = metrics.get("train_loss", metrics.get("train-loss", metrics.get("loss", float("nan"))))
-    return Update(job, delta, model.buffers, start, examples, {"loss": loss}), loss
+    return Update(job, delta, model.buffers, start, examples, {"loss": loss})

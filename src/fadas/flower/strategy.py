@@ -1,14 +1,14 @@
-"""An asynchronous strategy for Flower, on the same `Server` as the simulator.
+"""The strategy: asynchronous federated learning with Flower, on the same `Server` as the simulator.
 
-Flower's own strategies send a round, wait for all of it and aggregate. This one keeps `concurrency` nodes busy, takes
-replies one by one as they come, and steps after every `buffer` of them.
+Flower's own strategies send a round of messages, wait for all replies and aggregate. This one keeps `concurrency` nodes
+training, takes replies one by one as they come, and takes a server step after every `buffer` of them.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.logger import log
@@ -16,24 +16,44 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.presets import ALGORITHMS
+from fadas.algorithms.presets import ALGORITHMS, FADAS
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
-from fadas.flower.arrays import Trainable, trainable
+from fadas.flower.arrays import Trainable, is_trainable
 from fadas.flower.federation import Federation
+from fadas.flower.options import Options, Reply
 from fadas.registry import build, lookup
-from fadas.validate import whole_number
+from fadas.validate import at_least, whole_number
+
+_PREFIX = "algorithm-"  # of an algorithm's parameters in a run config
+_FROM_RUN_CONFIG = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
 
 
 class AsyncStrategy(Strategy):
-    """`AsyncStrategy(fadas.FADAS(), Schedule(8, 4)).start(grid, arrays, num_rounds=100)`: one round is one server step.
+    """Asynchronous federated learning: one round is one server step.
 
-    Clients answer a train message with their trained `arrays` and metrics, as for Flower's FedAvg; or, with
-    `reply="delta"`, with the trained arrays' difference from what they were sent. They may leave out arrays that
-    `trainable(name)` excludes; those that they send are averaged over the step. `deadline` is the seconds that a node
-    may take for a job, `patience` how long to wait when there is no node at all. With `folder`, everything is kept
-    there: metrics as the simulator writes them (`fadas report` draws them), and a checkpoint after every update, from
-    which a new start with the same folder goes on.
+    Nodes answer a train message as for Flower's FedAvg: with their trained arrays and metrics. `num-examples` and
+    `train_loss` are read from the metrics.
+
+    Args:
+        algorithm: What the server does with updates; default: `fadas.FADAS()`.
+        schedule: M_c, M and the refill rule; default: 8 nodes, a step after every 4 updates.
+        seed: Seeds the choice of nodes and their training.
+        checks: What an update must pass; default: `Checks()`.
+        trainable: Tells by its name whether an array is trained. The others are averaged over the step. Nodes may leave
+            them out. Default: all except BatchNorm's statistics.
+        reply: What nodes answer with: "arrays", or "delta" for the difference from the arrays they received.
+        folder: Keep the run there: metrics as the simulator writes them, and a checkpoint after every update. A new
+            start with the same folder continues the run.
+        name: The name of the run's folder within `folder`.
+        eval_every: Call `evaluate_fn` after this many server steps.
+        deadline: Seconds that a node may take for a job.
+        patience: Seconds to wait when no node is connected.
+        poll: Seconds between two looks for replies.
+
+    Example:
+        >>> strategy = AsyncStrategy(fadas.FADAS(eta=0.01), fadas.Schedule(concurrency=8, buffer=4), folder="runs/mine")
+        >>> result = strategy.start(grid, initial_arrays, num_rounds=100, evaluate_fn=evaluate)
     """
 
     def __init__(
@@ -43,8 +63,8 @@ class AsyncStrategy(Strategy):
         *,
         seed: int = 0,
         checks: Checks | None = None,
-        trainable: Trainable = trainable,
-        reply: Literal["arrays", "delta"] = "arrays",
+        trainable: Trainable = is_trainable,
+        reply: Reply = "arrays",
         folder: str | Path | None = None,
         name: str = "fadas",
         eval_every: int = 1,
@@ -52,37 +72,55 @@ class AsyncStrategy(Strategy):
         patience: float = 300.0,
         poll: float = 0.2,
     ) -> None:
-        self.algorithm = algorithm or ALGORITHMS["fadas"]()
-        self.schedule = schedule or self.algorithm.schedule(8, 4)
         whole_number(seed=seed)
-        self.seed = int(seed)  # of NumPy's, Flower's records take none
-        self.checks, self.trainable, self.reply = checks, trainable, reply
-        self.folder, self.name = None if folder is None else Path(folder), name
-        self.eval_every, self.deadline, self.patience, self.poll = eval_every, deadline, patience, poll
-        if reply not in ("arrays", "delta"):
-            raise ValueError(f"reply must be 'arrays' or 'delta', not {reply!r}")
-        if eval_every < 1:
-            raise ValueError(f"eval_every must be at least 1, not {eval_every}")
-        if not (deadline > 0 and patience >= 0 and poll > 0):
-            given = f"{deadline}, {patience} and {poll}"
-            raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; not {given}")
+        algorithm = algorithm or FADAS()
+        self.options = Options(
+            algorithm=algorithm,
+            schedule=schedule or algorithm.schedule(8, 4),
+            seed=int(seed),  # Flower's records do not take NumPy's integers
+            checks=checks,
+            trainable=trainable,
+            reply=reply,
+            folder=None if folder is None else Path(folder),
+            name=name,
+            eval_every=eval_every,
+            deadline=deadline,
+            patience=patience,
+            poll=poll,
+        )
 
     @classmethod
     def from_run_config(cls, config: Mapping[str, Any], **options: Any) -> "AsyncStrategy":
-        """From a Flower app's run config: `algorithm` names a preset, `algorithm-*` are its parameters."""
+        """Return the strategy that a Flower app's run config describes.
+
+        Args:
+            config: The run config. `algorithm` names a preset, `algorithm-*` are its parameters, `concurrency` and
+                `buffer` the schedule; seed, deadline, patience, eval-every and folder are options.
+            options: Other options of the strategy.
+
+        Example:
+            >>> AsyncStrategy.from_run_config({"algorithm": "fadas-da", "algorithm-tau-c": 8, "concurrency": 8})
+        """
         label = str(config.get("algorithm", "fadas"))
-        prefix = "algorithm-"
-        table = {key[len(prefix) :].replace("-", "_"): v for key, v in config.items() if key.startswith(prefix)}
+        table = {
+            key.removeprefix(_PREFIX).replace("-", "_"): value
+            for key, value in config.items()
+            if key.startswith(_PREFIX)
+        }
         algorithm = build(lookup(ALGORITHMS, "algorithm", label), table, "algorithm")
         schedule = algorithm.schedule(int(config.get("concurrency", 8)), int(config.get("buffer", 4)))
-        known = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
-        # nothing but an empty string says "not given" in a run config; 0 is a number like any other
-        given = {key.replace("-", "_"): kind(config[key]) for key, kind in known.items() if config.get(key, "") != ""}
+        # In a run config an empty string says "not set"; 0 is a number like any other.
+        given = {
+            key.replace("-", "_"): kind(config[key])
+            for key, kind in _FROM_RUN_CONFIG.items()
+            if config.get(key, "") != ""
+        }
         return cls(algorithm, schedule, name=label, **{**given, **options})
 
     def summary(self) -> None:
-        log(INFO, "\t├──> %s", self.algorithm)
-        log(INFO, "\t└──> %s, deadline %.0f s", self.schedule, self.deadline)
+        """Log the algorithm and the schedule."""
+        log(INFO, "\t├──> %s", self.options.algorithm)
+        log(INFO, "\t└──> %s, deadline %.0f s", self.options.schedule, self.options.deadline)
 
     def start(
         self,
@@ -94,33 +132,49 @@ class AsyncStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Train until `num_rounds` server steps are done, or (where it is given) for `timeout` seconds none was.
+        """Train until `num_rounds` server steps are done.
 
-        Where training diverges, it raises `fadas.Diverged`.
-        The model is evaluated by `evaluate_fn` alone: clients get no evaluate messages.
+        Args:
+            grid: Flower's grid.
+            initial_arrays: The initial model.
+            num_rounds: Server steps.
+            timeout: Give up after this many seconds without a server step.
+            train_config: Sent to nodes with every train message.
+            evaluate_config: Ignored: nodes get no evaluate messages.
+            evaluate_fn: Evaluates the model after a server step.
+
+        Returns:
+            The final arrays, and the metrics of every step.
+
+        Raises:
+            Diverged: Training diverges.
         """
-        if num_rounds < 1:
-            raise ValueError(f"num_rounds must be at least 1, not {num_rounds}")
+        at_least(1, num_rounds=num_rounds)
         if evaluate_config is not None:
             log(WARNING, "evaluate_config is ignored: AsyncStrategy sends no evaluate messages; use evaluate_fn")
         self.summary()
-        run = Federation(self, grid, initial_arrays, train_config or ConfigRecord(), evaluate_fn, num_rounds)
+        config = train_config or ConfigRecord()
+        run = Federation(self.options, grid, initial_arrays, config, evaluate_fn, num_rounds)
         return run.play(timeout)
 
-    # Flower's synchronous hooks: a round never waits, so there is nothing for them to do.
+    # Flower's synchronous hooks: AsyncStrategy never waits for a round, so there is nothing for them to do.
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
+        """Not used."""
         raise NotImplementedError("AsyncStrategy sends messages one by one: use start()")
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[None, None]:
+        """Not used."""
         raise NotImplementedError("AsyncStrategy takes replies one by one: use start()")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
+        """Send no evaluate messages."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
-        return None
+        """Not used."""
+        return
