@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from fadas.errors import ConfigError
-from fadas.paper.artefacts import Artefact, Result, Row, results_of
+from fadas.errors import Damaged
+from fadas.paper.artefacts import Artefact, Row
+from fadas.paper.results import Result, results_of
 
 OUTSIDE = ("better", "worse")
 MARKS = {"agrees": "=", "better": "▲", "worse": "▼", "not run": "·", "": ""}  # not run: or not far enough to tell
@@ -53,7 +54,7 @@ def time_to_target(artefact: Artefact, row: Row, column: int, results: Path) -> 
         return _diverged(found[:1], artefact, row)
     if found[0].target != artefact.targets[column]:
         path, theirs = found[0].cell.path(results), artefact.targets[column]
-        raise ConfigError(f"{path} has the time to an accuracy of {found[0].target}, not {theirs}", "damaged")
+        raise Damaged(f"{path} has the time to an accuracy of {found[0].target}, not {theirs}")
     time, end = found[0].time_to_target, found[0].curve[-1][2]
     text = f"not by {end:.0f} ({100 * found[0].accuracy:.1f} %)" if time is None else f"{time:.1f}"
     published = row.published[column] if row.published else None

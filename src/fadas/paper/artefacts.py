@@ -1,129 +1,155 @@
-"""The paper's tables and figures as data (paper.toml), the cells they are made of, and the results kept for those."""
+"""The paper's tables and figures as data (paper.toml), and the cells they are made of."""
 
-import json
-import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from fadas.core.records import TAUS
-from fadas.errors import ConfigError, unknown
-from fadas.runs.reader import DAMAGE
+from fadas.errors import unknown_name
+from fadas.runs.serialization import flatten, toml_value
+
+Settings = Mapping[str, Any]  # dotted key -> value
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: a method of an experiment with one seed, with some settings changed."""
+    """One run: a method of an experiment with one seed, and with some settings changed.
+
+    Attributes:
+        experiment: The name of a file in experiments/.
+        method: One of its algorithms.
+        seed: The run's seed.
+        changes: Settings that differ from the file.
+        rounds: The length of the run, as a multiple of M client updates. None: the file's.
+    """
 
     experiment: str
     method: str
     seed: int
-    changes: tuple[str, ...] = ()  # as --set takes them
+    changes: Settings = field(default_factory=dict[str, Any], hash=False)
+    rounds: int | None = None
 
     @property
     def name(self) -> str:
-        """`method,tau_c=1-seed`: the last words of the changed settings tell the cells of a method apart."""
-        return f"{','.join([self.method, *map(short, self.changes)])}-{self.seed}"
+        """The name of its files: "method,tau_c=1-seed". The last words of a setting tell a method's cells apart."""
+        words = [short_setting(key, value) for key, value in self.changes.items()]
+        words += [] if self.rounds is None else [f"rounds={self.rounds}"]
+        return f"{','.join([self.method, *words])}-{self.seed}"
 
     def path(self, results: Path) -> Path:
+        """Return where its result is kept."""
         return results / self.experiment / f"{self.name}.json"
 
 
-def short(change: str) -> str:
-    key, _, value = change.partition("=")
-    return f"{key.rpartition('.')[2]}={value.rpartition('/')[2]}"
+def short_setting(key: str, value: Any) -> str:
+    """Return the last words of a setting: "tau_c=1" for algorithms.fadas-da.tau_c."""
+    text = value if isinstance(value, str) else toml_value(value)
+    return f"{key.rpartition('.')[2]}={text.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table, or of a figure: a method, and what the paper says of it in each column."""
+    """A line of a table or a figure: a method, and what the paper says of it in each column.
+
+    Attributes:
+        name: The line's name.
+        method: The method's label in the experiment files.
+        published: The paper's entries by column: [mean, spread]; in a table of times, a number or "never".
+        set: Settings that differ from the experiment file.
+        released: What else differs where the settings are those of the released code.
+        rounds: The length of the runs, as a multiple of M client updates. None: the file's.
+    """
 
     name: str
     method: str
-    published: list[Any] | None = None  # by column: [mean, spread]; of a table of times, a number or "never"
-    set: tuple[str, ...] = ()
-    released: tuple[str, ...] = ()  # what else is set where the settings are those of the released code
+    published: list[Any] | None = None
+    set: Settings = field(default_factory=dict[str, Any])
+    released: Settings = field(default_factory=dict[str, Any])
+    rounds: int | None = None
 
 
 @dataclass(frozen=True)
 class Artefact:
+    """A table or a figure of the paper.
+
+    Attributes:
+        name: Its name for `fadas reproduce`.
+        kind: What its entries are.
+        title: Its title on the page.
+        source: The paper's label.
+        seeds: How many seeds its entries have.
+        columns: Heading -> experiment.
+        rows: Its lines.
+        targets: For times, the target accuracy of each column.
+        note: What a reader must know.
+        axis: For a figure: step, updates or time.
+        claim: What the paper reads from a figure.
+        ahead: The claim as pairs of rows, of which the first is ahead of the second.
+        alike: The claim as pairs of rows that are level.
+        released: Is there another one, with the settings of the code that the paper's authors released?
+        original: For such another one, the name of the first.
+    """
+
     name: str
     kind: Literal["accuracy", "time", "figure"]
     title: str
-    source: str  # the paper's label
+    source: str
     seeds: int
-    columns: dict[str, str]  # heading -> experiment
+    columns: dict[str, str]
     rows: list[Row]
-    targets: list[float] = field(default_factory=list[float])  # of times, by column
-    note: str = ""  # what a reader must know
-    axis: str = ""  # of a figure: step, updates or time
-    claim: str = ""  # what the paper reads from the figure, and that as pairs of rows:
-    ahead: list[list[str]] = field(default_factory=list[list[str]])  # the first is ahead of the second
+    targets: list[float] = field(default_factory=list[float])
+    note: str = ""
+    axis: str = ""
+    claim: str = ""
+    ahead: list[list[str]] = field(default_factory=list[list[str]])
     alike: list[list[str]] = field(default_factory=list[list[str]])
-    released: bool = False  # is there another one, with the settings of the code that the paper's authors released?
-    original: str = ""  # of such another one: the name of the first
+    released: bool = False
+    original: str = ""
 
     @property
     def compared(self) -> bool:
-        """Has the paper numbers for it?"""
+        """Does the paper have numbers for it?"""
         return any(row.published for row in self.rows)
 
     def cells(self, row: Row, experiment: str, seeds: int | None = None, rounds: int | None = None) -> list[Cell]:
-        changes = row.set if rounds is None else (*row.set, f"rounds={rounds}")
-        return [Cell(experiment, row.method, seed, changes) for seed in range(1, (seeds or self.seeds) + 1)]
+        """Return the cells of one entry: one for each seed."""
+        rounds = row.rounds if rounds is None else rounds
+        return [Cell(experiment, row.method, seed, row.set, rounds) for seed in range(1, (seeds or self.seeds) + 1)]
 
     def all_cells(self, seeds: int | None = None, rounds: int | None = None) -> Iterator[Cell]:
-        """Seed by seed and column by column: what a reader wants first comes first."""
+        """Yield all cells, seed by seed and column by column, so that a part of them is already of use."""
         for seed in range(seeds or self.seeds):
             for experiment in self.columns.values():
                 for row in self.rows:
                     yield self.cells(row, experiment, seeds, rounds)[seed]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What is kept of a finished cell."""
-
-    experiment: str
-    method: str
-    seed: int
-    changes: list[str]
-    accuracy: float | None  # mean and standard deviation of the last five evaluations; none where it diverged
-    accuracy_std: float | None
-    time_to_target: float | None
-    target: float | None
-    delays: dict[str, float]
-    curve: list[list[float]]  # [step, client updates, virtual time, accuracy]
-    config: dict[str, Any]
-    device: str
-    versions: dict[str, str]
-    wall: float
-    commit: str
-    diverged: str | None = None  # why it ended early, where it did
-
-    @property
-    def cell(self) -> Cell:
-        return Cell(self.experiment, self.method, self.seed, tuple(self.changes))
-
-
-def artefacts() -> dict[str, Artefact]:
-    paper = _paper()
+def all_artefacts() -> dict[str, Artefact]:
+    """Return the paper's tables and figures by name, those with the settings of the released code included."""
+    paper = read_paper()
     found: dict[str, Artefact] = {}
     for name, table in paper["artefacts"].items():
-        common = table.pop("set", [])  # of all its rows
-        rows = [Row(**{**row, "set": (*common, *row.get("set", ()))}) for row in table["rows"]]
-        one = found[name] = Artefact(name, **{**table, "rows": rows})
-        if one.released:
-            found[f"{name}-released"] = _as_released(one, **paper["released"])
+        common = flatten(table.get("set", {}))  # of all its rows
+        rows = [_make_row(row, common) for row in table["rows"]]
+        kept = {key: value for key, value in table.items() if key not in ("set", "rows")}
+        original = found[name] = Artefact(name, rows=rows, **kept)
+        if original.released:
+            found[f"{name}-released"] = _with_released_settings(original, paper["released"])
     return found
 
 
-def _as_released(original: Artefact, set: list[str], methods: dict[str, list[str]]) -> Artefact:
-    """The same cells with the settings of the code that the paper's authors released."""
+def _make_row(table: Mapping[str, Any], common: Settings) -> Row:
+    settings = {"set": {**common, **flatten(table.get("set", {}))}, "released": flatten(table.get("released", {}))}
+    return Row(**{**table, **settings})
+
+
+def _with_released_settings(original: Artefact, released: Mapping[str, Any]) -> Artefact:
+    """Return the same cells with the settings of the code that the paper's authors released."""
+    common, methods = flatten(released["set"]), released["methods"]
     rows = [
-        replace(row, set=merged(*set, *methods[row.method], *row.set, *row.released))
+        replace(row, set={**common, **flatten(methods[row.method]), **row.set, **row.released})
         for row in original.rows
         if row.method in methods
     ]
@@ -131,55 +157,15 @@ def _as_released(original: Artefact, set: list[str], methods: dict[str, list[str
     return replace(original, name=name, title=title, rows=rows, released=False, original=original.name)
 
 
-def merged(*changes: str) -> tuple[str, ...]:
-    """Each setting once, as it was set last."""
-    values = dict(change.split("=", 1) for change in changes)
-    return tuple(f"{key}={value}" for key, value in values.items())
-
-
-def artefact(name: str) -> Artefact:
-    known = artefacts()
+def find_artefact(name: str) -> Artefact:
+    """Return one of the paper's tables and figures."""
+    known = all_artefacts()
     if name not in known:
-        raise unknown("artefact", name, known)
+        raise unknown_name("artefact", name, known)
     return known[name]
 
 
-def published_delays() -> list[float]:
-    return _paper()["delays"]["published"]
-
-
-def _paper() -> dict[str, Any]:
+@cache
+def read_paper() -> Mapping[str, Any]:
+    """Return what paper.toml holds."""
     return tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
-
-
-def find_result(cell: Cell, results: Path) -> Result | None:
-    """The result of a cell; None where it has not been run."""
-    path = cell.path(results)
-    return read_result(path) if path.exists() else None
-
-
-def results_of(artefact: Artefact, row: Row, column: int, results: Path) -> list[Result]:
-    """What has been run of a table's entry: a result for each seed."""
-    cells = artefact.cells(row, list(artefact.columns.values())[column])
-    return [result for result in (find_result(cell, results) for cell in cells) if result]
-
-
-def read_result(path: Path) -> Result:
-    try:
-        result = Result(**json.loads(path.read_text(encoding="utf-8")))
-        numbers = [result.wall, *(result.delays[key] for key in TAUS)]
-        numbers += [] if result.diverged else [result.accuracy, result.accuracy_std]
-        numbers += [number for point in result.curve for number in point]
-        numbers += [] if result.time_to_target is None else [result.time_to_target]
-        if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
-            raise ValueError("a number is missing")
-        kinds = {"seed": int, "config": dict, "device": str, "versions": dict, "commit": str, "diverged": str | None}
-        if wrong := [name for name, kind in kinds.items() if not isinstance(getattr(result, name), kind)]:
-            raise ValueError(f"its {wrong[0]} is not one")
-        if not (result.curve or result.diverged) or any(len(point) != 4 for point in result.curve):
-            raise ValueError("its curve is not one")
-        if path != result.cell.path(path.parents[1]):
-            raise ValueError(f"it holds {result.experiment} {result.cell.name}")
-    except (*DAMAGE, OSError) as error:
-        raise ConfigError(f"{path} is not a result of fadas: {type(error).__name__}: {error}", "damaged") from None
-    return result

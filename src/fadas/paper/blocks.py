@@ -8,7 +8,8 @@ from typing import Literal
 
 from fadas.report.html import CSS
 
-Curves = dict[str, list[list[float]]]  # by name: [step, client updates, virtual time, accuracy]; empty: not run
+Point = tuple[float, float, float, float]  # step, client updates, virtual time, accuracy
+Curves = dict[str, list[Point]]  # by name; empty: not run
 
 
 @dataclass(frozen=True)

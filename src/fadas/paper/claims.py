@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import NamedTuple
 
-from fadas.paper.artefacts import Artefact, Result, results_of
+from fadas.paper.artefacts import Artefact
+from fadas.paper.results import Result, results_of
 
 _AXES = {"step": "rounds", "updates": "client trips", "time": "units of time"}
 _LAST = 5  # evaluations, as in the paper's tables

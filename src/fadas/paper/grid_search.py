@@ -1,30 +1,30 @@
-"""Where a cell falls outside the paper's spread: the paper's own grid is searched, and the best point is a cell too.
+"""Search the paper's own grid where a cell falls outside the paper's spread. The best point then runs as a cell too.
 
 Points are compared on training data that are held out, and on a seed that is not reported.
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fadas.errors import ConfigError
-from fadas.experiments import sweep
+from fadas.errors import ConfigError, Stale
 from fadas.experiments.experiment_file import as_override
-from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
+from fadas.experiments.halving import HALVING, Ranked, Result, count_runs, rank_points, search_points
 from fadas.experiments.prepare import check_device
 from fadas.experiments.provenance import provenance
-from fadas.experiments.resolve import resolve
+from fadas.experiments.sweep import grid_points, name_of, sweep_points
 from fadas.paper.agreement import OUTSIDE, measured_accuracy
-from fadas.paper.artefacts import Artefact, Cell, Row
-from fadas.paper.results import SEED, Search, read_search, search_path
-from fadas.paper.run_cells import Places, has_result, make_config, make_tables, write_result
+from fadas.paper.artefacts import Artefact, Cell, Row, Settings
+from fadas.paper.results import SEARCH_SEED, Search, Tried, read_search, search_path, write_search, written_changes
+from fadas.paper.run_cells import HowToRun, Places, has_result, make_config, make_tables
 from fadas.runs import lock
 from fadas.runs.same_run import same_run
+from fadas.runs.summary import Outcome, summarise
 
 VALIDATION = 0.1
-Watch = Callable[[str, int], Callable[[int, str, int], None]]  # (what, its runs) -> whom to tell (done, of what, total)
+Watch = Callable[[str, int], Callable[[int, str, int], None]]  # (what, its runs) -> receives (done, of what, total)
 
 
 class Entry(NamedTuple):
@@ -36,109 +36,121 @@ class Entry(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        """Whose grid is searched."""
-        return Cell(self.experiment, self.row.method, SEED, self.row.set)
+        """The cell whose grid is searched."""
+        return Cell(self.experiment, self.row.method, SEARCH_SEED, self.row.set, self.row.rounds)
 
 
 def entries_outside_spread(artefacts: Sequence[Artefact], methods: Container[str], places: Places) -> Iterator[Entry]:
-    """The entries of tables that have a result, and not the paper's, and a grid."""
+    """Yield the entries of tables that have a grid, and a result that is not the paper's."""
     for artefact in artefacts:
         if artefact.kind != "accuracy" or len({row.method for row in artefact.rows}) < len(artefact.rows):
-            raise ConfigError(f"{artefact.name} is not a table of methods and their accuracies, which alone are tuned")
+            raise ConfigError(f"{artefact.name} cannot be tuned: only tables of methods and their accuracies can")
         for column, experiment in enumerate(artefact.columns.values()):
             for row in artefact.rows:
                 entry = Entry(artefact, row, experiment)
                 if row.method not in methods or not all(has_result(c, places) for c in artefact.cells(row, experiment)):
                     continue
-                grid = sweep.grid_points(make_tables(entry.cell, places.experiments), row.method)
+                grid = grid_points(make_tables(entry.cell, places.experiments), row.method)
                 if grid and measured_accuracy(artefact, row, column, places.results).verdict in OUTSIDE:
                     yield entry
 
 
-def search_grid(cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch) -> Search:
-    """Search a cell's grid, from where an earlier attempt was interrupted. What is known is kept after every run."""
+def search_grid(cell: Cell, places: Places, how: HowToRun, watch: Watch) -> Search:
+    """Search a cell's grid, or continue an interrupted search. What is known is kept after every run.
+
+    Raises:
+        Busy: Another process is searching it.
+        Stale: An earlier search had other settings.
+    """
     folder = places.work / cell.experiment / "searches" / cell.name
     lock.acquire(folder)
     try:
-        return _search(cell, places, overrides, executor, watch, folder)
+        return _search(cell, places, how, watch, folder)
     finally:
         lock.release(folder)
 
 
-def _search(
-    cell: Cell, places: Places, overrides: Sequence[str], executor: str | None, watch: Watch, folder: Path
-) -> Search:
-    tables = make_tables(cell, places.experiments, overrides, executor)
-    points = sweep.sweep_points(tables, [cell.method], [SEED], folder, VALIDATION)
-    config, path = make_config(cell, places.experiments, overrides, executor), search_path(cell, places.results)
-    grid = [point.point for point in points]
+def _search(cell: Cell, places: Places, how: HowToRun, watch: Watch, folder: Path) -> Search:
+    tables = make_tables(cell, places.experiments, how)
+    points = sweep_points(tables, [cell.method], [SEARCH_SEED], folder, VALIDATION)
+    search = _begin(cell, places, how, [point.point for point in points])
+    if search.complete:
+        return search
+    known = {(name_of(one.point), one.share): _as_outcome(one) for one in search.tried}
+    total = count_runs(points, HALVING)
+    show = watch(f"{cell.experiment} {cell.name}", total)
+    results: dict[str, Result] = {}
+    for number, (point, outcome) in enumerate(search_points(points, 1, HALVING, known), 1):
+        results[point.name] = point, outcome
+        if (point.name, point.share) not in known:
+            search.tried.append(Tried(point.point, point.share, outcome.accuracy))
+            write_search(search, places.results)
+        text = "diverged" if outcome.accuracy is None else f"{outcome.accuracy:.1%}"
+        show(number, f"{point.name}: {text}", max(total, number))
+    search = _with_winner(search, cell, places, rank_points(list(results.values())))
+    write_search(search, places.results)
+    return search
+
+
+def _begin(cell: Cell, places: Places, how: HowToRun, grid: list[dict[str, Any]]) -> Search:
+    """Return the search so far, or a new one."""
+    config, path = make_config(cell, places.experiments, how), search_path(cell, places.results)
     found = read_search(path) if path.exists() else None
     if found:
-        blank = {"executor": {}} if found.complete else {}  # while it goes on, all points have one precision
-        alike = same_run({**found.config, **blank}, {**config.tables, **blank})
-        if not (alike and (found.grid, found.validation) == (grid, VALIDATION)):
-            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "stale")
+        # A search that continues needs one precision for all points.
+        ignored = ("executor", "precision", "format") if found.complete else ("format",)
+        before, now = ({k: v for k, v in c.items() if k not in ignored} for c in (found.config, config.tables))
+        if not (same_run(before, now) and (found.grid, found.validation) == (grid, VALIDATION)):
+            raise Stale(f"{path} has other settings than {cell.experiment}.toml gives now")
         if found.complete:
             return found
     check_device(config)
-    for point in points:
-        _check_settings(cell, point, places)
     origin = provenance(config)
     if found:
         origin["commit"] = ", ".join(dict.fromkeys([*found.commit.split(", "), origin["commit"]]))
-    tried = found.tried if found else []
-    settings = cell.experiment, cell.method, SEED, list(cell.changes), VALIDATION, grid
-    found = Search(*settings, tried, False, None, None, dict(config.tables), **origin)
-    known = {(sweep.name_of(point), share): _summary(score) for point, share, score in tried}
-    total = count_runs(points, HALVING)
-    tell = watch(f"{cell.experiment} {cell.name}", total)
-    results: dict[str, tuple[sweep.Point, dict[str, Any]]] = {}
-    for number, (point, summary) in enumerate(search_points(points, 1, HALVING, known), 1):
-        results[point.name] = point, summary
-        score = summary.get("accuracy")
-        if (point.name, point.share) not in known:
-            tried.append((point.point, point.share, score))
-            write_result(asdict(found), path)
-        text = "diverged" if score is None else f"{score:.1%}"
-        tell(number, f"{point.name}: {text}", max(total, number))
-    found, best = replace(found, complete=True), rank_points(list(results.values()))
-    if best[0].best:  # of equals, the one that changes least
-        equals = [row for row in best if (row.score, row.share) == (best[0].score, best[0].share)]
-        winner = min((_beyond(cell, row.point, places) for row in equals), key=len)
-        found = replace(found, winner=winner, score=best[0].score)
-    write_result(asdict(found), path)
-    return found
+    return Search(
+        experiment=cell.experiment,
+        method=cell.method,
+        seed=SEARCH_SEED,
+        changes=written_changes(cell),
+        validation=VALIDATION,
+        grid=grid,
+        tried=list(found.tried) if found else [],
+        complete=False,
+        winner=None,
+        score=None,
+        config=dict(config.tables),
+        **origin,
+    )
 
 
-def _summary(score: float | None) -> dict[str, Any]:
-    """What a run amounted to, as far as a search must know it."""
-    return {"diverged": "before"} if score is None else {"accuracy": score}
+def _as_outcome(tried: Tried) -> Outcome:
+    """Return what a run amounted to, as far as a search must know it."""
+    outcome = summarise([], diverged=None if tried.accuracy is not None else "in an earlier part of the search")
+    return replace(outcome, accuracy=tried.accuracy)
 
 
-def _changes(cell: Cell, point: dict[str, Any]) -> list[str]:
-    return [as_override(f"algorithms.{cell.method}.{key}", value) for key, value in point.items()]
+def _with_winner(search: Search, cell: Cell, places: Places, ranked: Sequence[Ranked]) -> Search:
+    """Return the complete search. Of equally good points, the one that changes least wins."""
+    search = replace(search, complete=True)
+    if not ranked[0].best:
+        return search
+    equals = [row for row in ranked if (row.score, row.share) == (ranked[0].score, ranked[0].share)]
+    winner = min((_effective_changes(cell, row.point, places) for row in equals), key=len)
+    return replace(search, winner=[as_override(*change) for change in winner.items()], score=ranked[0].score)
 
 
-def _check_settings(cell: Cell, point: sweep.Point, places: Places) -> None:
-    """An error where a point, told as a cell's changes, would not be the same run."""
-    tables = make_tables(cell, places.experiments)
-    meant = resolve(sweep.with_point(tables, cell.method, point.point), cell.method, SEED).tables
-    told = make_config(replace(cell, changes=(*cell.changes, *_changes(cell, point.point))), places.experiments).tables
-    if not same_run(meant, told):
-        raise ConfigError(f"{cell.experiment}.toml: the point {point.name} cannot be told as settings")
+def _effective_changes(cell: Cell, point: Settings, places: Places) -> Settings:
+    """Return those of a point's settings that the cell does not have anyway."""
 
+    def tables_with(changes: Settings) -> Any:
+        return make_config(replace(cell, changes={**cell.changes, **changes}), places.experiments).tables
 
-def _beyond(cell: Cell, point: dict[str, Any], places: Places) -> list[str]:
-    """Those of a point's settings that the cell has not anyway."""
-
-    def made(some: list[str]) -> Any:
-        return make_config(replace(cell, changes=(*cell.changes, *some)), places.experiments).tables
-
-    changes = _changes(cell, point)
-    whole = made(changes)
-    for change in list(changes):
-        rest = [one for one in changes if one != change]
-        with suppress(ConfigError):  # some make sense only beside others
-            if same_run(made(rest), whole):
+    changes = {f"algorithms.{cell.method}.{key}": value for key, value in point.items()}
+    complete = tables_with(changes)
+    for key in list(changes):
+        rest = {k: v for k, v in changes.items() if k != key}
+        with suppress(ConfigError):  # some settings make sense only beside others
+            if same_run(tables_with(rest), complete):
                 changes = rest
     return changes

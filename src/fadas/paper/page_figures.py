@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from fadas.paper.blocks import Curves
 from fadas.report.figures import STYLE, percent
@@ -16,8 +17,9 @@ def draw_curves(name: str, title: str, axis: str, curves: Curves, folder: Path) 
     """The figure as PNG and SVG, one line for each run."""
     place, label = _AXES[axis]
     both = {run.partition(",")[0] for run in curves} == {"FADAS", "FADAS-DA"}
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(5.6, 4.0))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5.6, 4.0))
+        axes = figure.subplots()
         for row, (run, points) in enumerate(curves.items()):  # a row has its colour, whether it has been run or not
             if not points:
                 continue
@@ -35,5 +37,4 @@ def draw_curves(name: str, title: str, axis: str, curves: Curves, folder: Path) 
         folder.mkdir(parents=True, exist_ok=True)
         figure.savefig(paths[0], bbox_inches="tight", metadata={"Date": None, "Creator": None, "Title": title})
         figure.savefig(paths[1], dpi=130, bbox_inches="tight", metadata={"Software": None})
-        plt.close(figure)
     return paths

@@ -1,162 +1,191 @@
-"""The paper's cells: run what is missing and keep of each what the report needs, as a small JSON."""
+"""Run the paper's cells that are missing, and keep of each what the report needs."""
 
-import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fadas.core.records import TAUS
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, Stale
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
-from fadas.experiments.prepare import OnRecord, make_plan, make_simulation, shared_task
+from fadas.experiments.prepare import make_plan, make_simulation, shared_task
+from fadas.experiments.queue import RunQueue, find_finished_runs
 from fadas.experiments.resolve import resolve
-from fadas.experiments.run import execute
+from fadas.experiments.run import OnRecord, Say, execute
 from fadas.experiments.settings import RunConfig
-from fadas.paper.artefacts import Artefact, Cell, Result
-from fadas.paper.artefacts import find_result as load_result
-from fadas.runs import lock
-from fadas.runs.folder import claim
-from fadas.runs.run_reader import Run, finished, read_run
+from fadas.paper.artefacts import Artefact, Cell
+from fadas.paper.results import Result, find_result, write_result, written_changes
+from fadas.runs.folder import Finished, claim
+from fadas.runs.reader import Run, read_run
 from fadas.runs.same_run import same_run
-from fadas.runs.serialization import to_json
 from fadas.tasks.task import Task
 
-Say = Callable[[str], None]
-Watch = Callable[[str, int], OnRecord]  # (what runs, its updates) -> whom to tell of every step
+Watch = Callable[[str, int], OnRecord]  # (what runs, its updates) -> receives the record of each step
 
 
 @dataclass(frozen=True)
 class Places:
-    experiments: Path  # the files
-    results: Path  # what is kept of finished cells
-    work: Path  # the runs themselves
+    """Where things are.
+
+    Attributes:
+        experiments: The experiment files.
+        results: What is kept of finished cells.
+        work: The runs.
+    """
+
+    experiments: Path
+    results: Path
+    work: Path
+
+
+@dataclass(frozen=True)
+class HowToRun:
+    """How cells are computed. What is computed is given by the cell.
+
+    Attributes:
+        settings: Options of the executor, by dotted key.
+        overrides: More of them, as `--set` takes them.
+        executor: Use this executor instead of the experiment file's.
+    """
+
+    settings: Mapping[str, Any]
+    overrides: Sequence[str] = ()
+    executor: str | None = None
+
+
+AS_IN_FILE = HowToRun({})
 
 
 def select_cells(
     artefacts: Sequence[Artefact], only: Sequence[str] | None, seeds: int | None, rounds: int | None
 ) -> list[Cell]:
-    """The cells of some artefacts, each once."""
+    """Return the cells of some artefacts, each once.
+
+    Args:
+        artefacts: Tables and figures.
+        only: Only these methods.
+        seeds: Seeds 1 to this number. None: those of the artefact.
+        rounds: Shorten the runs to this many times M client updates.
+    """
     methods = {row.method for artefact in artefacts for row in artefact.rows}
     for method in only or ():
         if method not in methods:
             names = ", ".join(artefact.name for artefact in artefacts)
             raise ConfigError(f"no method {method!r} in {names}; there are {', '.join(sorted(methods))}")
-    cells = dict.fromkeys(cell for artefact in artefacts for cell in artefact.all_cells(seeds, rounds))
-    return [cell for cell in cells if not only or cell.method in only]
+    cells = {cell.path(Path()): cell for artefact in artefacts for cell in artefact.all_cells(seeds, rounds)}
+    return [cell for cell in cells.values() if not only or cell.method in only]
 
 
 def has_result(cell: Cell, places: Places) -> bool:
-    """Has the cell a result? One that other settings gave is an error: it would be shown as what it is not.
+    """Has the cell a result?
 
-    But for how it was computed: that is the user's choice, and the page names the precision.
+    Raises:
+        Stale: Other settings gave the result. It would be shown as something that it is not. How it was computed may
+            differ: the page names the precision.
     """
-    result = load_result(cell, places.results)
-    if result:
-        now = {**make_config(cell, places.experiments).tables, "executor": result.config.get("executor", {})}
-        if not same_run(result.config, now):
-            path = cell.path(places.results)
-            raise ConfigError(f"{path} has other settings than {cell.experiment}.toml gives now", "stale")
-    return result is not None
+    result = find_result(cell, places.results)
+    if result is None:
+        return False
+    now = make_config(cell, places.experiments).tables
+    computed = {key: result.config[key] for key in ("executor", "precision", "format") if key in result.config}
+    settings = {key: value for key, value in now.items() if key not in ("executor", "precision")}
+    if not same_run(result.config, {**settings, **computed}):
+        path = cell.path(places.results)
+        raise Stale(f"{path} has other settings than {cell.experiment}.toml gives now")
+    return True
 
 
-def make_config(cell: Cell, experiments: Path, overrides: Sequence[str] = (), executor: str | None = None) -> RunConfig:
-    """A cell's settings."""
-    tables = make_tables(cell, experiments, overrides, executor)
+def make_config(cell: Cell, experiments: Path, how: HowToRun = AS_IN_FILE) -> RunConfig:
+    """Return a cell's settings."""
+    tables = make_tables(cell, experiments, how)
     (label,) = select_algorithms(tables, [cell.method])
     return resolve(tables, label, cell.seed)
 
 
-def make_tables(
-    cell: Cell, experiments: Path, overrides: Sequence[str] = (), executor: str | None = None
-) -> dict[str, Any]:
-    """A cell's experiment. `rounds=N` stands for N x M client updates, whatever the method makes of them."""
+def make_tables(cell: Cell, experiments: Path, how: HowToRun = AS_IN_FILE) -> dict[str, Any]:
+    """Return a cell's experiment."""
     path = experiments / f"{cell.experiment}.toml"
-    plain = [change for change in cell.changes if not change.startswith("rounds=")]
-    buffer = read_experiment(path, plain).get("schedule", {}).get("buffer", 1)
-    rounds = [int(change.partition("=")[2]) for change in cell.changes if change.startswith("rounds=")]
-    return read_experiment(
-        path, [*plain, *(f"run.updates={n * buffer}" for n in rounds), *overrides], executor=executor
-    )
+    changes = dict(cell.changes)
+    if cell.rounds is not None:
+        buffer = read_experiment(path, changes=changes).get("schedule", {}).get("buffer", 1)
+        changes["run.updates"] = cell.rounds * buffer
+    changes |= how.settings
+    return read_experiment(path, how.overrides, executor=how.executor, changes=changes)
 
 
-def run_cells(
-    cells: Sequence[Cell],
-    places: Places,
-    overrides: Sequence[str],
-    executor: str | None,
-    watch: Watch,
-    say: Say,
-) -> Iterator[tuple[Cell, Result]]:
-    """Train the cells one after the other, going on where an earlier attempt was interrupted; write their results.
+class CellRunner:
+    """Trains cells one after the other, and writes their results. Interrupted cells continue.
 
-    What another process is at is tried once more at the end, and then left out.
-    `overrides` and `executor` say how to compute: what is computed is the cell's own business.
+    Args:
+        cells: The cells.
+        places: Where things are.
+        how: How to compute.
+        watch: Makes a receiver of each cell's records.
+        say: Receives messages.
+
+    Raises:
+        ConfigError: A cell's settings or folder are wrong. That shows before anything runs.
+
+    Attributes:
+        skipped: Cells that another process was still running at the end.
     """
-    # mistakes show before anything is run
-    configs = {cell: make_config(cell, places.experiments, overrides, executor) for cell in cells}
-    folders = {cell: places.work / cell.experiment / cell.name for cell in cells}
-    finished({folders[cell]: config.tables for cell, config in configs.items()}, overwrite=False, resume=True)
-    tasks: dict[str, Task] = {}
-    queue, busy = list(cells), set[Cell]()
-    for cell in queue:
-        config, folder = configs[cell], folders[cell]
-        path = cell.path(places.results)
-        try:
-            if not claim(folder, config.tables, resume=True):  # now: to set up a run may take minutes
-                task = shared_task(config, tasks)
+
+    def __init__(self, cells: Sequence[Cell], places: Places, how: HowToRun, watch: Watch, say: Say) -> None:
+        self._places, self._watch, self._say = places, watch, say
+        self._configs = {cell.path(places.results): make_config(cell, places.experiments, how) for cell in cells}
+        wanted = {self._folder(cell): self._config(cell).tables for cell in cells}
+        find_finished_runs(wanted, "resume")
+        self._tasks: dict[str, Task] = {}
+        self._queue = RunQueue(cells, lambda cell: f"{cell.experiment} {cell.name}", say)
+
+    @property
+    def skipped(self) -> list[Cell]:
+        return self._queue.skipped
+
+    def run(self) -> Iterator[tuple[Cell, Result]]:
+        """Yield each cell with its result."""
+        yield from self._queue.run(self._run_cell)
+
+    def _run_cell(self, cell: Cell) -> Result:
+        config, folder = self._config(cell), self._folder(cell)
+        claimed = claim(folder, config.tables, "resume")  # first: preparing a run may take minutes
+        if not isinstance(claimed, Finished):
+            with claimed:
+                task = shared_task(config, self._tasks)
                 timeline = make_plan(config, task)
-                on_record = watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
-                simulation = make_simulation(config, task, timeline)
-                execute(config, simulation, folder, on_record, resume=True, say=say)
-            result = _result(cell, read_run(folder))
-            write_result(asdict(result), path)
-        except ConfigError as error:
-            if error.matter not in ("busy", "written"):
-                raise
-            if cell not in busy:
-                say(f"{cell.experiment} {cell.name}: another process is at it")
-                busy.add(cell)
-                queue.append(cell)  # when all others are done, that process may be, too
-            continue
-        finally:
-            lock.release(folder)
-        yield cell, result
+                on_record = self._watch(f"{cell.experiment} {cell.name}", int(timeline.statistics()["updates"]))
+                execute(config, make_simulation(config, task, timeline), claimed, on_record, self._say)
+        result = _make_result(cell, read_run(folder))
+        write_result(result, self._places.results)
+        return result
+
+    def _config(self, cell: Cell) -> RunConfig:
+        return self._configs[cell.path(self._places.results)]
+
+    def _folder(self, cell: Cell) -> Path:
+        return self._places.work / cell.experiment / cell.name
 
 
-def _result(cell: Cell, run: Run) -> Result:
+def _make_result(cell: Cell, run: Run) -> Result:
     summary = run.summary
     return Result(
         experiment=cell.experiment,
         method=cell.method,
         seed=cell.seed,
-        changes=list(cell.changes),
-        accuracy=summary.get("accuracy"),
-        accuracy_std=summary.get("accuracy_std"),
-        time_to_target=summary.get("time_to_target"),
-        target=summary.get("target"),
-        delays={key: summary[key] for key in TAUS},
+        changes=written_changes(cell),
+        accuracy=summary.accuracy,
+        accuracy_std=summary.accuracy_std,
+        time_to_target=summary.time_to_target,
+        target=summary.target,
+        delays={key: getattr(summary, key) for key in TAUS},
         curve=[
-            [line["step"], line["updates"], round(line["time"], 3), round(line["metrics"]["accuracy"], 5)]
-            for line in run.evaluations
+            (record.step, record.updates, round(record.time, 3), round(metrics["accuracy"], 5))
+            for record, metrics in run.evaluations
         ],
         config=run.config,
-        device=summary["device"],
-        versions=summary["versions"],
-        wall=summary["wall"],
-        commit=summary.get("commit", "unknown"),  # of the code that trained it, which may be older than this
+        device=summary.device or "unknown",
+        versions=summary.versions or {},
+        wall=summary.wall,
+        commit=summary.commit or "unknown",
         diverged=run.diverged,
     )
-
-
-def write_result(value: dict[str, Any], path: Path) -> None:
-    """A JSON file, there whole or not at all. One key a line: a person can read it, and a diff says what changed."""
-    lines = (f"{json.dumps(key)}: {to_json(item)}" for key, item in value.items())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write it too
-    try:
-        partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # where the disk is full
