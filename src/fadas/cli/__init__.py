@@ -52,10 +52,10 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except OSError as error:
-        from fadas.errors import FULL
+        from fadas.errors import NO_SPACE
 
         _debug()
-        _fail(f"{error}; free some space, then give the command again" if error.errno in FULL else str(error), 2)
+        _fail(f"{error}; free some space, then give the command again" if error.errno in NO_SPACE else str(error), 2)
     except Exception as error:
         from fadas.errors import ConfigError, Diverged, Interrupted
 

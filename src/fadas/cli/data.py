@@ -25,12 +25,12 @@ def get(
     A download that broke off is continued. Nothing is fetched when the files are there and right.
     """
     from fadas.cli.terminal import Display, print_line
-    from fadas.errors import unknown
+    from fadas.errors import unknown_name
     from fadas.tasks.cifar import ARCHIVES
 
     set_environment(data_dir)
     if name not in ARCHIVES:
-        raise unknown("data set", name, ARCHIVES)
+        raise unknown_name("data set", name, ARCHIVES)
     archive = ARCHIVES[name]
     if archive.complete():
         print_line(f"{archive.path} is there already, and its checksums are right")

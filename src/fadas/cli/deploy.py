@@ -26,12 +26,12 @@ def init(
     from importlib.resources import files
 
     from fadas.cli.terminal import print_line
-    from fadas.errors import ConfigError, unknown
+    from fadas.errors import ConfigError, unknown_name
     from fadas.tasks import TASKS
 
     ready = [name for name in TASKS if name != "files"]  # which needs a folder and a network as well
     if task not in ready:
-        raise unknown("task", task, ready)
+        raise unknown_name("task", task, ready)
     if folder.exists():
         raise ConfigError(f"{folder} exists already")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "federation"

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,26 +37,30 @@ DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data se
 
 
 @contextmanager
-def with_advice(**ways: str) -> Iterator[None]:
-    """Errors from below state a fact; here each command adds its own way out."""
+def with_advice(advice: Mapping[type[Exception], str]) -> Iterator[None]:
+    """Add a command's advice to errors. Errors from below state a fact; the remedy depends on the command.
+
+    Args:
+        advice: What to do, by the type of the error.
+    """
     try:
         yield
     except KeyboardInterrupt:  # between runs, or for the second time
-        raise Interrupted(f"interrupted; {ways['interrupted']}") from None
+        raise Interrupted(f"interrupted; {advice[Interrupted]}") from None
     except (ConfigError, Diverged, Interrupted) as error:
-        if error.matter in ways:
-            error.args = (f"{error}; {ways[error.matter]}",)
+        if type(error) in advice:
+            error.args = (f"{error}; {advice[type(error)]}",)
         raise
 
 
 def raise_if_diverged(diverged: list[str], of: int) -> None:
-    """At the end of a command: some of its runs led nowhere, and whoever waits for it must know."""
+    """End a command with an error if some of its runs diverged."""
     if diverged:
         raise Diverged(f"{len(diverged)} of {of} runs diverged: {', '.join(diverged)}")
 
 
 def set_environment(folder: Path | None, allow_code: bool = False) -> None:
-    """As environment variables, so that worker processes know too."""
+    """Set environment variables, which worker processes see too."""
     if folder is not None:
         os.environ["FADAS_DATA"] = str(folder)
     if allow_code:
@@ -71,6 +75,7 @@ def read_tables(
     executor: str | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
+    """Return an experiment's tables, with the options of the command applied."""
     from fadas.experiments.experiment_file import read_experiment
 
     seeds = [] if seed is None else [f"run.seeds=[{seed}]"]

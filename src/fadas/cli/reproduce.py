@@ -1,26 +1,71 @@
 """fadas reproduce: the paper's tables and figures."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from fadas.cli.options import DataDir, Device, Executor, Set, raise_if_diverged, set_environment, with_advice
-
-
-@with_advice(
-    foreign="use --work DIR",
-    settings="give the options it was begun with, --device for one, or delete it to run the cell anew",
-    stale="delete it to run the cell anew",
-    busy="wait for it",
-    damaged="delete it to run the cell anew",
-    full="free some space, then the same command goes on",
-    interrupted="the same command goes on",
-    diverged="the report says so; delete their results and runs to run them again",
+from fadas.errors import (
+    Busy,
+    ConfigError,
+    Damaged,
+    DiskFull,
+    Diverged,
+    Foreign,
+    Interrupted,
+    OtherSettings,
+    Stale,
 )
-def reproduce(
-    what: Annotated[list[str], typer.Argument(metavar="ARTEFACT...|list|report")],
+
+_RUN = "run"  # the command behind `fadas reproduce ARTEFACT...`
+Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")]
+
+
+class _ArtefactGroup(TyperGroup):
+    """Takes the names of artefacts where other groups take the name of a subcommand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        asks_for_help = bool(args) and args[0] in ctx.help_option_names
+        if args and args[0] not in self.commands and not asks_for_help:
+            args = [_RUN, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "ARTEFACT... [OPTIONS] | list | report")
+
+
+app = typer.Typer(
+    cls=_ArtefactGroup,
+    help="Run the paper's tables and figures, and render what has been run.",
+    epilog="Example: `fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda`",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@app.command(
+    _RUN,
+    epilog="Example: `fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda`",
+    short_help="Run cells that are missing: `fadas reproduce ARTEFACT...`",
+)
+@with_advice(
+    {
+        Foreign: "choose another folder with --work DIR",
+        OtherSettings: "use the options the run began with, for example --device, or delete it to start over",
+        Stale: "delete it to run the cell again",
+        Busy: "wait for it",
+        Damaged: "delete it to run the cell again",
+        DiskFull: "free some space, then give the same command to continue",
+        Interrupted: "give the same command to continue",
+        Diverged: "the report says so; delete their results and runs to run them again",
+    }
+)
+def run(
+    artefacts: Annotated[list[str], typer.Argument(metavar="ARTEFACT...", help="Names from `fadas reproduce list`.")],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds 1 to N; default: the paper's, which the report shows.")
@@ -33,64 +78,42 @@ def reproduce(
     device: Device = None,
     set_: Set = [],
     data_dir: DataDir = None,
-    experiments: Annotated[Path, typer.Option(metavar="DIR", help="Where the experiment files lie.")] = Path(
+    experiments: Annotated[Path, typer.Option(metavar="DIR", help="Where the experiment files are.")] = Path(
         "experiments"
     ),
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")] = Path("results"),
+    results: Results = Path("results"),
     work: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs/reproduce"),
-    page: Annotated[Path, typer.Option(metavar="FILE", help="The report.")] = Path("docs/reproduction.md"),
 ) -> None:
     """Run the cells of some of the paper's tables and figures that have not been run yet.
 
-    `list` names the artefacts, `report` renders what has been run of all of them. A cell is one method on one data set
-    with one seed. Each leaves a small JSON in `results`; what is there is not run again, and an interrupted cell goes
-    on where it was. A cell that diverges is kept as that, and the others run; the exit code is 3 then. One that another
-    process is at is tried once more at the end and, if that is still so, left out; the exit code is 2 then. --set is
-    for the executor's options only.
+    A cell is one method on one data set with one seed. Each cell writes one JSON file to `results`: settings, learning
+    curve, delays, device, versions, commit. Cells with a result are skipped, and interrupted cells continue. If a cell
+    diverges, the others still run, and the exit code is 3. If another process is running one, it is tried again at the
+    end and then skipped, and the exit code is 2. --set takes the executor's options only.
 
-    With --tune: for every cell that has a result outside the paper's spread, the grid in its experiment file is
-    searched by halving, on seed 100 and a tenth of the training data held out; the best point then runs on the
-    artefact's own seeds. What was tried is kept beside the results, and not tried again.
+    With --tune, the grid in the experiment file is searched for every cell whose result is outside the paper's spread:
+    by halving, on seed 100, with a tenth of the training data held out. The best point then runs on the artefact's own
+    seeds. What was tried is kept beside the results.
     """
-    from fadas.cli.terminal import Display, print_line, print_table
-    from fadas.paper.artefacts import artefact, artefacts, find_result
+    from fadas.cli.terminal import Display, print_line
+    from fadas.paper.artefacts import find_artefact
+    from fadas.paper.results import find_result
+    from fadas.paper.run_cells import CellRunner, HowToRun, Places, has_result, select_cells
 
-    if {"list", "report"} & {*what}:
-        if len(what) > 1:
-            raise typer.BadParameter("list and report stand alone")
-        if only or seeds or rounds or tune or executor or device or set_:
-            raise typer.BadParameter(f"{what[0]} takes no option that chooses cells or how to run them")
+    if words := {"list", "report"} & {*artefacts}:
+        raise typer.BadParameter(f"{min(words)} is a command of its own: fadas reproduce {min(words)}")
     if tune and (seeds or rounds):
         raise typer.BadParameter("--tune takes the artefact's own seeds and rounds")
-    if what == ["report"]:
-        from fadas.paper.page import write_page
-
-        for path in write_page(page, results):
-            print_line(f"written: {path}")
-        return
-    if what == ["list"]:
-        rows = []
-        for name, one in artefacts().items():
-            cells = list(dict.fromkeys(one.all_cells()))
-            run = sum(find_result(cell, results) is not None for cell in cells)
-            rows.append([name, f"{run} of {len(cells)}", one.title])
-        print_table(["artefact", "cells run", ""], rows)
-        return
-    from fadas.errors import ConfigError
-    from fadas.paper.run_cells import Places, has_result, run_cells, select_cells
-
-    if others := [text for text in set_ if not text.startswith("executor.") or text.startswith("executor.name")]:
-        only_these = "only the executor's options can be set, and the executor with --executor"
-        raise ConfigError(f"--set {others[0]}: {only_these}; the cells are the paper's")
+    _require_executor_options(set_)
     set_environment(data_dir)
     methods = None if only is None else [name.strip() for name in only.split(",")]
     places = Places(experiments, results, work)
-    options = [*([] if device is None else [f"executor.device={json.dumps(device)}"]), *set_]
-    wanted = [artefact(name) for name in what]
+    how = HowToRun({} if device is None else {"executor.device": device}, set_, executor)
+    wanted = [find_artefact(name) for name in artefacts]
     all_cells = select_cells(wanted, methods, seeds, rounds)
     busy: list[str] = []
     if tune:
-        all_cells, busy = _searched(wanted, {cell.method for cell in all_cells}, places, options, executor)
+        all_cells, busy = _search_grids(wanted, {cell.method for cell in all_cells}, places, how)
     cells = [cell for cell in all_cells if not has_result(cell, places)]
     ran = 0
     with Display(0, "updates") as display:
@@ -99,7 +122,8 @@ def reproduce(
             bar = display.add(name, updates)
             return lambda r: bar.update(r.updates, f"{r.metrics['accuracy']:.1%}" if r.metrics else None)
 
-        for cell, result in run_cells(cells, places, options, executor, watch, display.say):
+        runner = CellRunner(cells, places, how, watch, display.say)
+        for cell, result in runner.run():
             text = f"diverged: {result.diverged}"
             if result.accuracy is not None:
                 text = f"{result.accuracy:.1%} ± {100 * (result.accuracy_std or 0.0):.1f}"
@@ -107,51 +131,80 @@ def reproduce(
             ran += 1
     left = [cell for cell in cells if not find_result(cell, results)]
     then = "trials, which no report shows" if rounds else "fadas reproduce report renders them"
-    print_line(f"{', '.join(what)}: {ran} cells run, {len(left)} left; {then}")
+    print_line(f"{', '.join(artefacts)}: {ran} cells run, {len(left)} left; {then}")
     if busy or left:
         names = [*busy, *(f"{cell.experiment} {cell.name}" for cell in left)]
         number = f"{len(names)} of {len(cells) + len(busy)} cells"
-        raise ConfigError(f"{number} left out, in use by another process: {', '.join(names)}", "busy")
+        raise Busy(f"{number} skipped, because another process is running them: {', '.join(names)}")
     kept = [one for one in (find_result(cell, results) for cell in all_cells) if one]
     raise_if_diverged([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
 
 
-def _searched(
-    wanted: list[Any], methods: set[str], places: Any, options: list[str], executor: str | None
-) -> tuple[list[Any], list[str]]:
-    """Search the grids of what is outside the paper's spread: the best points, as cells; and what others are at."""
+@app.command("list", epilog="Example: `fadas reproduce list`")
+def list_(results: Results = Path("results")) -> None:
+    """List the paper's tables and figures, and how many of their cells have been run."""
+    from fadas.cli.terminal import print_table
+    from fadas.paper.artefacts import all_artefacts
+    from fadas.paper.results import find_result
+
+    rows: list[list[str]] = []
+    for name, artefact in all_artefacts().items():
+        cells = {cell.path(results): cell for cell in artefact.all_cells()}
+        finished = sum(find_result(cell, results) is not None for cell in cells.values())
+        rows.append([name, f"{finished} of {len(cells)}", artefact.title])
+    print_table(["artefact", "cells run", ""], rows)
+
+
+@app.command(epilog="Example: `fadas reproduce report --page docs/reproduction.md`")
+@with_advice({Damaged: "delete it to run the cell again", Interrupted: "give the same command again"})
+def report(
+    results: Results = Path("results"),
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The page; the HTML is written beside it.")] = Path(
+        "docs/reproduction.md"
+    ),
+) -> None:
+    """Render what has been run of all tables and figures, beside what the paper published."""
+    from fadas.cli.terminal import print_line
+    from fadas.paper.page import write_page
+
+    for path in write_page(page, results):
+        print_line(f"written: {path}")
+
+
+def _require_executor_options(overrides: Sequence[str]) -> None:
+    others = [text for text in overrides if not text.startswith("executor.") or text.startswith("executor.name")]
+    if others:
+        only_these = "only the executor's options can be set, and the executor with --executor"
+        raise ConfigError(f"--set {others[0]}: {only_these}; the cells are the paper's")
+
+
+def _search_grids(wanted: list[Any], methods: set[str], places: Any, how: Any) -> tuple[list[Any], list[str]]:
+    """Search the grids of what is outside the paper's spread.
+
+    Return the best points as cells, and the names of the grids that other processes are searching.
+    """
     from fadas.cli.terminal import Display, print_line
-    from fadas.errors import ConfigError
+    from fadas.experiments.queue import RunQueue
     from fadas.paper.grid_search import entries_outside_spread, search_grid
     from fadas.paper.results import tuned_cells
 
     entries = list(entries_outside_spread(wanted, methods, places))
-    busy: list[Any] = []
+    grids = {entry.cell.path(places.results): entry.cell for entry in entries}
     with Display(0, "runs") as display:
-        todo = list(dict.fromkeys(entry.cell for entry in entries))
-        for cell in todo:
-            try:
-                found = search_grid(
-                    cell, places, options, executor, lambda name, total: display.add(name, total).update
-                )
-            except ConfigError as error:
-                if error.matter != "busy":
-                    raise
-                if cell not in busy:
-                    busy.append(cell)
-                    todo.append(cell)  # when all others are done, that process may be, too
-                continue
-            busy = [one for one in busy if one != cell]
+        queue = RunQueue(list(grids.values()), lambda cell: f"{cell.experiment} {cell.name}", display.say)
+        watch = lambda name, total: display.add(name, total).update  # noqa: E731
+        for cell, found in queue.run(lambda cell: search_grid(cell, places, how, watch)):
             best = "all diverged"
             if found.winner is not None:
                 point = ", ".join(found.winner) or "the published settings"
                 best = f"best {point}, {found.score:.1%} on held-out data"
             display.say(f"{cell.experiment} {cell.name}: {len(found.tried)} runs, {best}")
-    print_line(f"{len({entry.cell for entry in entries}) - len(busy)} grids searched")
-    free = [entry for entry in entries if entry.cell not in busy]
-    cells = [cell for entry in free for cell in tuned_cells(*entry, places.results)]
-    return list(dict.fromkeys(cells)), [f"{cell.experiment} {cell.name}" for cell in busy]
+    print_line(f"{len(grids) - len(queue.skipped)} grids searched")
+    free = [entry for entry in entries if entry.cell not in queue.skipped]
+    cells = {cell.path(places.results): cell for entry in free for cell in tuned_cells(*entry, places.results)}
+    return list(cells.values()), [f"{cell.experiment} {cell.name}" for cell in queue.skipped]
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Example: `fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda`")(reproduce)
+def add_to(app_: typer.Typer) -> None:
+    """Add these commands to the app."""
+    app_.add_typer(app, name="reproduce")

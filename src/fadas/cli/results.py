@@ -23,13 +23,13 @@ def show_comparison(folder: Path) -> Any:
     from fadas.cli.terminal import print_line, print_table
     from fadas.report.comparison import compare, table_cells, table_header
     from fadas.report.html import write_report
-    from fadas.runs.run_reader import find_runs, unfinished_runs
+    from fadas.runs.reader import find_runs, unfinished_runs
 
     found = find_runs(folder)
     if left_out := unfinished_runs(folder):
         print_line(f"not finished, left out: {', '.join(left_out)}")
     comparison = compare(found)
-    print_table(table_header(comparison), table_cells(comparison), found[0].summary["experiment"])
+    print_table(table_header(comparison), table_cells(comparison), found[0].summary.experiment)
     write_report(found, folder / "report.html")
     print_line(f"report: {folder / 'report.html'}")
     return found

@@ -23,19 +23,20 @@ from fadas.cli.options import (
     with_advice,
 )
 from fadas.cli.results import show_comparison
-from fadas.errors import ConfigError
-from fadas.runs.run_reader import finished
+from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings, Unfinished
 
 
 @with_advice(
-    foreign="use --out DIR",
-    settings="use --out DIR, or --overwrite",
-    busy="wait for it, or use --out DIR",
-    damaged="delete it to run it anew",
-    unfinished="continue it with --resume, or begin anew with --overwrite",
-    full="free some space, then --resume",
-    interrupted="the same command with --resume continues",
-    diverged="summary.json says why; smaller rates may help, in another --out DIR or with --overwrite",
+    {
+        Foreign: "choose another folder with --out DIR",
+        OtherSettings: "choose another folder with --out DIR, or replace the run with --overwrite",
+        Busy: "wait for it, or choose another folder with --out DIR",
+        Damaged: "delete the folder to run it again",
+        Unfinished: "continue it with --resume, or start over with --overwrite",
+        DiskFull: "free some space, then continue with --resume",
+        Interrupted: "the same command with --resume continues",
+        Diverged: "summary.json says why. Try smaller rates, in another folder (--out DIR) or with --overwrite",
+    }
 )
 def run(
     experiment: ExperimentFile,
@@ -47,94 +48,110 @@ def run(
     device: Device = None,
     data_dir: DataDir = None,
     allow_code: AllowCode = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME`.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Run again what has finished.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")] = False,
     report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
     json_: Json = False,
 ) -> None:
-    """Run the algorithms of an experiment, one after the other, and compare them.
+    """Run the algorithms of an experiment one after the other, and compare them.
 
-    Each run is kept in a folder of its own, `<algorithm>-<seed>`; what is there already is not run again.
-    One that diverges does not keep the others from running; the exit code is 3 then. Nor does one that another process
-    is at: it is tried once more at the end and, if that is still so, left out; the exit code is 2 then.
-    With --json: one object per run, on a line of its own, and no report.
+    Each run is kept in a folder of its own, `<algorithm>-<seed>`. Runs that have finished with the same settings are
+    skipped. If a run diverges, the others still run, and the exit code is 3. If another process is running one, it is
+    tried again at the end and then skipped, and the exit code is 2.
+
+    With --json: one JSON object per run, on a line of its own, and no report.
     """
     from fadas.cli.terminal import Display, print_json
-    from fadas.experiments.prepare import make_plan, make_simulation, make_task
-    from fadas.experiments.resolve import resolve, seeds
-    from fadas.experiments.run import execute
+    from fadas.experiments.prepare import make_plan, make_task
+    from fadas.experiments.queue import RunQueue, find_finished_runs
+    from fadas.experiments.resolve import experiment_seeds, resolve
 
-    if overwrite and resume:  # to go on with what is there, or not to: of other settings, something of both would come
+    if overwrite and resume:
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile, executor, device)
     labels = select_labels(tables, only)
-    configs = [resolve(tables, label, one) for one in seeds(tables) for label in labels]
+    configs = [resolve(tables, label, one) for one in experiment_seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
-    there = finished({root / c.id: c.tables for c in configs}, overwrite, resume)
-    todo = [c for c in configs if root / c.id not in there]
-    # Every mistake shows here, before the first run begins. All methods of a seed share the data.
-    tasks = {c.seed: make_task(c) for c in {c.seed: c for c in todo}.values()}
-    plans = {c.id: make_plan(c, tasks[c.seed]) for c in todo}
+    mode = "overwrite" if overwrite else "resume" if resume else "new"
+    finished = find_finished_runs({root / c.id: c.tables for c in configs}, mode)
+    pending = [c for c in configs if root / c.id not in finished]
+    # Mistakes show here, before the first run begins. All methods of a seed share the data.
+    tasks = {c.seed: make_task(c) for c in {c.seed: c for c in pending}.values()}
+    plans = {c.id: make_plan(c, tasks[c.seed]) for c in pending}
     root.mkdir(parents=True, exist_ok=True)
     diverged: list[str] = []
-    busy: list[str] = []
-    queue = list(configs)
     with Display(max(len(c.id) for c in configs), "updates") as display:
-        for c in queue:
-            folder = root / c.id
-            try:
-                anew = overwrite and c.id not in busy  # what another process has done meanwhile is new
-                if folder not in there:  # by now, another process may be at it or have finished it
-                    there |= finished({folder: c.tables}, anew, resume)
-                if folder in there:
-                    display.say(f"{c.id}: already there in {folder} (--overwrite runs it again)")
-                    summary = there[folder]
-                else:
-                    simulation = make_simulation(c, tasks[c.seed], plans[c.id])
-                    bar = display.add(c.id, int(plans[c.id].statistics()["updates"]))
-                    on_record = lambda r, bar=bar: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
-                    summary = execute(c, simulation, folder, on_record, anew, resume, display.say)
-                    if "diverged" not in summary:
-                        bar.finish(_one_line(summary), summary["updates"])
-            except ConfigError as error:
-                if error.matter not in ("busy", "written"):
-                    raise
-                if c.id not in busy:
-                    display.say(f"{c.id}: another process is at it")
-                    busy.append(c.id)
-                    queue.append(c)  # when all others are done, that process may be, too
-                continue
-            if c.id in busy:
-                busy.remove(c.id)
-            if "diverged" in summary:
-                display.say(f"{c.id}: diverged after step {summary['step']:,}: {summary['diverged']}")
-                diverged.append(c.id)
+        work = _Work(root, mode, finished, tasks, plans, display)
+        queue = RunQueue(configs, lambda config: config.id, display.say)
+        for config, summary in queue.run(work.attempt):
+            if summary.diverged is not None:
+                display.say(f"{config.id}: diverged after step {summary.step:,}: {summary.diverged}")
+                diverged.append(config.id)
             if json_:
-                print_json({**summary, "folder": str(folder)})
-    if report and not json_ and len(busy) < len(configs):
+                print_json({**summary.as_dict(), "folder": str(root / config.id)})
+    if report and not json_ and len(queue.skipped) < len(configs):
         show_comparison(root)
-    if busy:
-        number = f"{len(busy)} of {len(configs)} runs"
-        raise ConfigError(f"{number} left out, in use by another process: {', '.join(busy)}", "busy")
+    queue.raise_if_skipped()
     raise_if_diverged(diverged, len(configs))
+
+
+class _Work:
+    """What the command does with each run."""
+
+    def __init__(self, root: Path, mode: Any, finished: Any, tasks: Any, plans: Any, display: Any) -> None:
+        self.root, self.mode, self.finished = root, mode, finished
+        self.tasks, self.plans, self.display = tasks, plans, display
+        self.was_busy: set[str] = set()
+
+    def attempt(self, config: Any) -> Any:
+        """Run a configuration, unless it has finished. Return its summary."""
+        folder = self.root / config.id
+        if folder not in self.finished:
+            try:
+                return self._run(config, folder)
+            except Busy:
+                self.was_busy.add(config.id)
+                raise
+        self.display.say(f"{config.id}: skipped, it has finished in {folder} (--overwrite runs it again)")
+        return self.finished[folder]
+
+    def _run(self, config: Any, folder: Path) -> Any:
+        from fadas.experiments.prepare import make_simulation
+        from fadas.experiments.run import execute
+        from fadas.runs.folder import Finished, claim
+
+        # What another process has done in the meantime is new: it is not overwritten.
+        mode = "resume" if self.mode == "overwrite" and config.id in self.was_busy else self.mode
+        claimed = claim(folder, config.tables, mode)
+        if isinstance(claimed, Finished):
+            self.display.say(f"{config.id}: skipped, it has finished in {folder} (--overwrite runs it again)")
+            return claimed.summary
+        with claimed:
+            simulation = make_simulation(config, self.tasks[config.seed], self.plans[config.id])
+            bar = self.display.add(config.id, int(self.plans[config.id].statistics()["updates"]))
+            on_record = lambda r: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
+            summary = execute(config, simulation, claimed, on_record, self.display.say)
+        if summary.diverged is None:
+            bar.finish(_describe(summary), summary.updates)
+        return summary
 
 
 def _accuracy(metrics: dict[str, float] | None) -> str | None:
     return f"accuracy {metrics['accuracy']:.1%}" if metrics and "accuracy" in metrics else None
 
 
-def _one_line(summary: dict[str, Any]) -> str:
-    parts = [f"{summary['step']:,} steps", f"{summary['updates']:,} updates", f"virtual time {summary['time']:.1f}"]
-    accuracy = _accuracy(summary["metrics"])
-    if accuracy:
+def _describe(summary: Any) -> str:
+    """Return a summary on one line."""
+    parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates", f"virtual time {summary.time:.1f}"]
+    if accuracy := _accuracy(summary.metrics):
         parts.append(accuracy)
-    if refused := sum(summary["refused"].values()):
+    if refused := sum(summary.refused.values()):
         parts.append(f"{refused:,} updates refused")
-    if spent := summary.get("privacy"):
+    if spent := summary.privacy:
         parts.append(f"epsilon {spent['epsilon']:.2f} at delta {spent['delta']:g}")
-    return ", ".join([*parts, f"{summary['wall']:.1f} s"])
+    return ", ".join([*parts, f"{summary.wall:.1f} s"])
 
 
 def plan(
@@ -147,30 +164,45 @@ def plan(
     allow_code: AllowCode = False,
     json_: Json = False,
 ) -> None:
-    """Show the delays of an experiment, for its first seed, without training anything.
+    """Show the delays of an experiment, for all its seeds, without training anything.
 
-    With --json: one object with the statistics of the first algorithm, and those of all under "algorithms".
+    With --json: one object with the statistics of the first algorithm and seed, those of all algorithms with the first
+    seed under "algorithms", and those of all seeds under "seeds".
     """
     from fadas.cli.terminal import print_json, print_table
     from fadas.experiments.prepare import make_plan
-    from fadas.experiments.resolve import resolve, seeds
+    from fadas.experiments.resolve import experiment_seeds, resolve
+    from fadas.simulation.preflight import warn_of_idle_cap
 
     set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile)
-    one = seeds(tables)[0]
     labels = select_labels(tables, only)
-    statistics = {label: make_plan(resolve(tables, label, one)).statistics() for label in labels}
+    statistics: dict[int, dict[str, dict[str, float]]] = {}
+    for one in experiment_seeds(tables):
+        for label in labels:
+            config = resolve(tables, label, one)
+            timeline = make_plan(config)
+            warn_of_idle_cap(timeline, config.algorithm)
+            statistics.setdefault(one, {})[label] = timeline.statistics()
+    first = next(iter(statistics))
     if json_:
-        print_json({"algorithm": labels[0], "seed": one, **statistics[labels[0]], "algorithms": statistics})
+        by_seed = {str(one): by_label for one, by_label in statistics.items()}
+        head = {"algorithm": labels[0], "seed": first, **statistics[first][labels[0]]}
+        print_json({**head, "algorithms": statistics[first], "seeds": by_seed})
         return
-    keys = list(statistics[labels[0]])
-    rows = [
-        [label, *(f"{values[key]:,.2f}".removesuffix(".00") for key in keys)] for label, values in statistics.items()
-    ]
-    print_table(["algorithm", *(key.replace("_time", "\ntime") for key in keys)], rows, f"{tables['name']}, seed {one}")
+    keys = list(statistics[first][labels[0]])
+    columns = ["algorithm", *(key.replace("_time", "\ntime") for key in keys)]
+    for one, by_label in statistics.items():
+        rows = [[label, *(_number(values[key]) for key in keys)] for label, values in by_label.items()]
+        print_table(columns, rows, f"{tables['name']}, seed {one}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}".removesuffix(".00")
 
 
 def add_to(app: typer.Typer) -> None:
+    """Add these commands to the app."""
     app.command(
         epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
     )(run)

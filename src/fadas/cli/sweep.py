@@ -22,16 +22,19 @@ from fadas.cli.options import (
     set_environment,
     with_advice,
 )
+from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings
 
 
 @with_advice(
-    foreign="use --out DIR",
-    settings="use --out DIR, or delete it",
-    busy="wait for it, or use --out DIR",
-    damaged="delete it to run it anew",
-    full="free some space, then the same command goes on",
-    interrupted="the same command goes on",
-    diverged="they are never the best; delete their folders to run them again",
+    {
+        Foreign: "choose another folder with --out DIR",
+        OtherSettings: "choose another folder with --out DIR, or delete this one",
+        Busy: "wait for it, or choose another folder with --out DIR",
+        Damaged: "delete the folder to run it again",
+        DiskFull: "free some space, then give the same command to continue",
+        Interrupted: "give the same command to continue",
+        Diverged: "they are never the best; delete their folders to run them again",
+    }
 )
 def sweep(
     experiment: ExperimentFile,
@@ -59,14 +62,16 @@ def sweep(
 ) -> None:
     """Run the grids under [sweep] and mark the best point of each algorithm.
 
-    Points are compared on data held out from the training set; the test set is not looked at. What is there
-    already is not run again. A point that diverges does not end the sweep, but is never the best; the exit code is
-    3 then. --halving takes about a quarter of the time, and misses a point that begins slowly. With --json: one
-    object per point, from best to worst, on a line of its own.
+    Points are compared on data held out from the training set. The test set is never used. Points that have finished
+    are skipped. A point that diverges is never the best; the others still run, and the exit code is 3.
+
+    --halving takes about a quarter of the time, and misses points that begin slowly.
+
+    With --json: one JSON object per point, from best to worst, on a line of its own.
     """
     from fadas.cli.terminal import Display, print_json, print_table
     from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
-    from fadas.experiments.resolve import seeds
+    from fadas.experiments.resolve import experiment_seeds
     from fadas.experiments.sweep import grid_points, sweep_points
 
     set_environment(data_dir, allow_code)
@@ -76,14 +81,14 @@ def sweep(
     if only is None:  # all that have a grid
         labels = [label for label in labels if grid_points(tables, label)] or labels
     held_out = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
-    todo = sweep_points(tables, labels, seeds(tables), root, held_out)
+    todo = sweep_points(tables, labels, experiment_seeds(tables), root, held_out)
     rungs = HALVING if halving else (1.0,)
     results, total = {}, count_runs(todo, rungs)
     with Display(0, "runs") as display:
         bar = display.add("sweep", total)
-        for done, (point, summary) in enumerate(search_points(todo, jobs, rungs), 1):
-            results[point.folder] = point, summary
-            total = max(total, done)  # for a point that diverges another one goes on
+        for done, (point, outcome) in enumerate(search_points(todo, jobs, rungs), 1):
+            results[point.folder] = point, outcome
+            total = max(total, done)  # if a point diverges, another one goes on
             bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
         bar.finish(f"{len(todo)} runs in {root}", total)
     ranked = rank_points(list(results.values()))
@@ -95,7 +100,9 @@ def sweep(
             [r.label, r.name, _score(r.score, r.diverged) + _mark(r.share), "best" if r.best else ""] for r in ranked
         ]
         print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
-    diverged = [str(point.folder.relative_to(root)) for point, summary in results.values() if "diverged" in summary]
+    diverged = [
+        str(point.folder.relative_to(root)) for point, outcome in results.values() if outcome.diverged is not None
+    ]
     raise_if_diverged(sorted(diverged), len(todo))
 
 

@@ -20,10 +20,12 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from fadas.errors import ConfigError
+from fadas.runs.folder import CONFIG
 from fadas.runs.follower import Follower
 from fadas.runs.serialization import to_json
 
@@ -119,31 +121,48 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def view(followers: list[Follower]) -> RenderableType:
-    head = ("run", "", "step", "updates", "accuracy", "tau", "lost", "left")
+def draw_runs(followers: list[Follower]) -> RenderableType:
+    """Draw a table of runs, and one of the clients of a run that is going on."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
-    for name in head:
+    for name in ("run", "", "step", "updates", "accuracy", "tau", "lost", "left"):
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
-        table.add_row(*follower.row)
+        table.add_row(*_draw_run(follower))
     running = next((f for f in followers if not f.outcome), followers[-1])
-    return Group(table, _clients(running))
+    return Group(table, _draw_clients(running))
 
 
-def _clients(follower: Follower) -> Table:
-    """The clients of one run that were heard of last."""
-    head = ("client", "updates", "mean time of a job", "last tau", "last heard of at")
+def _draw_run(follower: Follower) -> list[RenderableType]:
+    last, outcome, left = follower.last, follower.outcome, follower.seconds_left
+    if not last:
+        state = outcome or "waiting for the first step"
+        return [escape(follower.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
+    return [
+        escape(follower.name),
+        ProgressBar(1.0, follower.progress, 20),
+        f"{last.step:,}",
+        f"{last.updates:,}" + (f" ({follower.speed:,.1f}/s)" if follower.speed and not outcome else ""),
+        "" if follower.accuracy is None else f"{follower.accuracy:.1%}",
+        f"{max(job.tau for job in last.jobs)}",
+        escape(", ".join(f"{reason} {count}" for reason, count in follower.lost.items() if count)) or "none",
+        outcome or ("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"),
+    ]
+
+
+def _draw_clients(follower: Follower) -> Table:
+    """Draw the clients of one run that reported last."""
+    head = ("client", "updates", "mean time of a job", "last tau", "last update at")
     table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.name)}")
     recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
-    for client, heard in recent[:_CLIENTS]:
-        mean = heard.seconds / heard.updates
-        table.add_row(str(client), f"{heard.updates:,}", f"{mean:.1f}", str(heard.tau), f"{heard.end:.1f}")
+    for client, activity in recent[:_CLIENTS]:
+        mean = activity.seconds / activity.updates
+        table.add_row(str(client), f"{activity.updates:,}", f"{mean:.1f}", str(activity.tau), f"{activity.end:.1f}")
     if len(recent) > _CLIENTS:
         table.caption = f"and {len(recent) - _CLIENTS} more"
     return table
 
 
-def _name(path: Path, folder: Path) -> str:
+def _run_name(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path != folder else path.name
 
 
@@ -157,9 +176,11 @@ def watch_runs(folder: Path, once: bool) -> None:
         paths = {path.parent for pattern in _DEPTHS for path in folder.glob(pattern)}
         for gone in followers.keys() - paths:
             del followers[gone]
-        for path in sorted(path for path in paths if (path / "config.toml").exists()):
-            followers.setdefault(path, Follower(path, _name(path, folder))).read()
-        return view([followers[path] for path in sorted(followers)]) if followers else f"waiting for a run in {folder}"
+        for path in sorted(path for path in paths if (path / CONFIG).exists()):
+            followers.setdefault(path, Follower(path, _run_name(path, folder))).refresh()
+        if not followers:
+            return f"waiting for a run in {folder}"
+        return draw_runs([followers[path] for path in sorted(followers)])
 
     first = look()
     if once:
@@ -168,7 +189,7 @@ def watch_runs(folder: Path, once: bool) -> None:
         console().print(first)
         return
     with Live(first, auto_refresh=False) as live:
-        quiet = 0  # looks at which nothing was running: the next run of an experiment may be about to begin
+        quiet = 0  # looks in a row at which nothing was running: an experiment's next run may be about to begin
         while quiet < _QUIET:
             time.sleep(0.5)
             live.update(look(), refresh=True)
