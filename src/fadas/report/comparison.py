@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from fadas.core.records import TAUS
-from fadas.runs.run_reader import Run, group_runs
+from fadas.runs.reader import Run, group_runs
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Comparison:
 
 def compare(runs: Sequence[Run]) -> Comparison:
     sound = [run for run in runs if not run.diverged]
-    time = min((run.records[-1]["time"] for run in sound), default=0.0)
-    updates = min((run.records[-1]["updates"] for run in sound), default=0)
-    targets = {run.summary.get("target") for run in sound}
+    time = min((run.records[-1].time for run in sound), default=0.0)
+    updates = min((run.records[-1].updates for run in sound), default=0)
+    targets = {run.summary.target for run in sound}
     target = targets.pop() if len(targets) == 1 else None
     rows = [_row(name, group, time, updates) for name, group in group_runs(runs).items()]
     return Comparison(time, updates, target, rows)
@@ -54,7 +54,7 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
         return Row(name, len(runs), None, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, diverged)
     at_time = [_accuracy(run, "time", time) for run in runs]
     at_updates = [_accuracy(run, "updates", updates) for run in runs]
-    to_target = [run.summary.get("time_to_target") for run in runs]
+    to_target = [run.summary.time_to_target for run in runs]
     return Row(
         name,
         len(runs),
@@ -64,14 +64,14 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
         _std(at_updates),
         _mean(to_target),
         sum(value is not None for value in to_target),
-        *(fmean(run.summary[key] for run in runs) for key in TAUS),
+        *(fmean(getattr(run.summary, key) for run in runs) for key in TAUS),
         diverged=0,
     )
 
 
 def _accuracy(run: Run, axis: str, limit: float) -> float | None:
     """The last evaluation up to the limit."""
-    seen = [line["metrics"].get("accuracy") for line in run.evaluations if line[axis] <= limit]
+    seen = [metrics.get("accuracy") for record, metrics in run.evaluations if getattr(record, axis) <= limit]
     return seen[-1] if seen else None
 
 

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fadas.report.timeline import timeline
-from fadas.runs.run_reader import Run, group_runs
+from fadas.runs.reader import Run, group_runs
 
 STYLE: Any = {
     "font.size": 10,
@@ -57,11 +54,10 @@ def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
     if not groups:
         return
     for name, title, caption, draw in FIGURES:
-        with plt.rc_context(STYLE):
+        with matplotlib.rc_context(STYLE):
             figure = draw(groups)
             if figure is not None:
                 yield Drawn(name, title, caption, figure)
-                plt.close(figure)
 
 
 def save_figures(runs: Sequence[Run], folder: Path) -> None:
@@ -74,10 +70,12 @@ def save_figures(runs: Sequence[Run], folder: Path) -> None:
 
 def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None:
     """Accuracy against `axis`, one line per algorithm: the mean over seeds, with a band of one standard deviation."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.2))
+    figure = Figure(figsize=(7.2, 4.2))
+    axes = figure.subplots()
     for name, runs in groups.items():
         lines = [
-            [(e[axis], e["metrics"]["accuracy"]) for e in run.evaluations if "accuracy" in e["metrics"]] for run in runs
+            [(getattr(e, axis), metrics["accuracy"]) for e, metrics in run.evaluations if "accuracy" in metrics]
+            for run in runs
         ]
         if not all(lines):
             continue
@@ -87,16 +85,15 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
             low, high = values.mean(0) - values.std(0), values.mean(0) + values.std(0)
             axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
     if not axes.lines:
-        plt.close(figure)
         return None
     every = [run for runs in groups.values() for run in runs]
-    target = every[0].summary.get("target")
-    if target and all(run.summary.get("target") == target for run in every):
+    target = every[0].summary.target
+    if target and all(run.summary.target == target for run in every):
         axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
         axes.annotate(
             f"target {percent(target)}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
         )
-    held_out = all(run.config.get("task", {}).get("validation") for run in every)  # a sweep's runs
+    held_out = all(run.config["task"].get("validation") for run in every)  # a sweep's runs
     axes.set(xlabel=label, ylabel="validation accuracy" if held_out else "test accuracy")
     axes.yaxis.set_major_formatter(percent)
     axes.legend(frameon=False, ncols=2, loc="lower right")
@@ -115,7 +112,7 @@ def _against_time(groups: dict[str, list[Run]]) -> Figure | None:
     clock = _clock(groups)
     figure = curves(groups, "time", clock)
     if figure:
-        ends = [run.records[-1]["time"] for runs in groups.values() for run in runs]
+        ends = [run.records[-1].time for runs in groups.values() for run in runs]
         if max(ends) > 5 * min(ends):  # synchronous runs take many times longer: a linear axis would hide the others
             figure.axes[0].set_xscale("log")
             figure.axes[0].set_xlabel(f"{clock} (log scale)")
@@ -134,12 +131,13 @@ def _delays(groups: dict[str, list[Run]]) -> Figure | None:
     """A histogram for each distinct set of delays: methods with the same schedule share a timeline."""
     distinct: dict[tuple[int, ...], list[str]] = {}
     for name, runs in groups.items():
-        taus = tuple(job["tau"] for record in runs[0].records for job in record["jobs"])
+        taus = tuple(job.tau for record in runs[0].records for job in record.jobs)
         if any(taus):  # synchronous updates are never late
             distinct.setdefault(taus, []).append(name)
     if not distinct:
         return None
-    figure, panels = plt.subplots(len(distinct), 1, figsize=(7.2, 2.6 * len(distinct)), squeeze=False)
+    figure = Figure(figsize=(7.2, 2.6 * len(distinct)))
+    panels = figure.subplots(len(distinct), 1, squeeze=False)
     for axes, (taus, names) in zip(panels[:, 0], distinct.items(), strict=True):
         axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color="tab:blue")
         axes.set(title=", ".join(names), ylabel="updates", yscale="log")
@@ -150,14 +148,15 @@ def _delays(groups: dict[str, list[Run]]) -> Figure | None:
 
 def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
     """eta_t of the methods whose step size follows the delays (FedAsync's is a mixing weight, on another scale)."""
-    chosen = {name: runs[0] for name, runs in groups.items() if len({r["eta"] for r in runs[0].records}) > 1}
+    chosen = {name: runs[0] for name, runs in groups.items() if len({r.eta for r in runs[0].records}) > 1}
     if not chosen:
         return None
-    figure, panels = plt.subplots(len(chosen), 1, figsize=(7.2, 2.4 * len(chosen)), squeeze=False, sharex=True)
+    figure = Figure(figsize=(7.2, 2.4 * len(chosen)))
+    panels = figure.subplots(len(chosen), 1, squeeze=False, sharex=True)
     for axes, (name, run) in zip(panels[:, 0], chosen.items(), strict=True):
         axes.plot(
-            [r["time"] for r in run.records],
-            [r["eta"] for r in run.records],
+            [r.time for r in run.records],
+            [r.eta for r in run.records],
             ".",
             markersize=3,
             color="tab:blue",
@@ -171,15 +170,15 @@ def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
 
 def _lost(groups: dict[str, list[Run]]) -> Figure | None:
     """Jobs that ended without an update that the server took, so far, by reason."""
-    figure, axes = plt.subplots(figsize=(7.2, 3.2))
+    figure = Figure(figsize=(7.2, 3.2))
+    axes = figure.subplots()
     for name, runs in groups.items():
         records = runs[0].records
-        counts = [{"dropped": r["dropped"], "expired": r["expired"], **r["refused"]} for r in records]
+        counts = [{"dropped": r.dropped, "expired": r.expired, **r.refused} for r in records]
         for reason in (reason for reason, count in counts[-1].items() if count):
-            times, so_far = [r["time"] for r in records], [c.get(reason, 0) for c in counts]
+            times, so_far = [r.time for r in records], [c.get(reason, 0) for c in counts]
             axes.step(times, so_far, where="post", label=f"{name}: {reason}")
     if not axes.lines:
-        plt.close(figure)
         return None
     axes.set(xlabel=_clock(groups), ylabel="jobs so far")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -193,8 +192,11 @@ def _labels(groups: dict[str, list[Run]]) -> Figure | None:
     if not counts:
         return None
     table = np.array(counts).T
-    figure, axes = plt.subplots(figsize=(7.2, min(6.0, 1.2 + 0.22 * len(table))))
-    shown = axes.pcolormesh(np.ma.masked_equal(table, 0), cmap=plt.get_cmap("Blues", 24), rasterized=True)
+    figure = Figure(figsize=(7.2, min(6.0, 1.2 + 0.22 * len(table))))
+    axes = figure.subplots()
+    shown = axes.pcolormesh(
+        np.ma.masked_equal(table, 0), cmap=matplotlib.colormaps["Blues"].resampled(24), rasterized=True
+    )
     axes.set(xlabel="client", ylabel="label")
     axes.grid(False)
     figure.colorbar(shown, ax=axes, label="examples", fraction=0.05, pad=0.02, ticks=MaxNLocator(integer=True))

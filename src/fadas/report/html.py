@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fadas.report.comparison import Comparison, compare, table_cells, table_header
 from fadas.report.figures import Drawn, figures
-from fadas.runs.run_reader import Run
-from fadas.runs.serialization import dumps
+from fadas.runs.reader import Run
+from fadas.runs.serialization import to_toml
 
 CSS = """
 :root { color-scheme: light; }
@@ -32,7 +32,7 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
 
 def page(runs: Sequence[Run]) -> str:
     comparison = compare(runs)
-    name = escape(runs[0].summary.get("experiment", "fadas"))
+    name = escape(runs[0].summary.experiment)
     lead = f"Runs: {len(runs)}, of {len(comparison.rows)} methods."
     if any(not run.diverged for run in runs):
         lead += f" Compared at {_at(runs, comparison.time)} and at {comparison.updates:,} client updates, the least "
@@ -78,7 +78,7 @@ def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -
 
 
 def _diverged(run: Run) -> str:
-    text = f"{run.folder.name} diverged after step {run.summary['step']:,}: {run.diverged}"
+    text = f"{run.folder.name} diverged after step {run.summary.step:,}: {run.diverged}"
     return f"<p>{escape(text)}</p>\n"
 
 
@@ -93,5 +93,5 @@ def _figure(drawn: Drawn) -> str:
 
 
 def _settings(run: Run) -> str:
-    title = f"{escape(run.label)}, seed {run.summary['seed']}"
-    return f"<details><summary>{title}</summary><pre>{escape(dumps(run.config))}</pre></details>\n"
+    title = f"{escape(run.label)}, seed {run.summary.seed}"
+    return f"<details><summary>{title}</summary><pre>{escape(to_toml(run.config))}</pre></details>\n"

@@ -1,26 +1,27 @@
 """Who trained when, and from which version of the model."""
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fadas.runs.run_reader import Run
+from fadas.runs.reader import Run
 
 
 def timeline(groups: dict[str, list[Run]]) -> Figure | None:
     """An asynchronous and, for contrast, a synchronous method: the clients' jobs over the same stretch of time."""
 
     def synchronous(run: Run) -> bool:
-        return all(job["tau"] == 0 for record in run.records for job in record["jobs"])
+        return all(job.tau == 0 for record in run.records for job in record.jobs)
 
     firsts = [runs[0] for runs in groups.values()]
     chosen = [next((r for r in firsts if synchronous(r) is kind), None) for kind in (False, True)]
     shown = [run for run in chosen if run]
-    until = min(run.records[-1]["time"] for run in shown) / (2 if len(shown) > 1 else 1)
-    figure, panels = plt.subplots(1, len(shown), figsize=(4.6 * len(shown) + 1, 4.6), squeeze=False, sharey=True)
+    until = min(run.records[-1].time for run in shown) / (2 if len(shown) > 1 else 1)
+    figure = Figure(figsize=(4.6 * len(shown) + 1, 4.6))  # without pyplot: the user's backend stays as it is
+    panels = figure.subplots(1, len(shown), squeeze=False, sharey=True)
     order = _by_duration(shown[0])
     for axes, run in zip(panels[0], shown, strict=True):
         bars = _jobs(axes, run, order, until)
@@ -36,10 +37,10 @@ def timeline(groups: dict[str, list[Run]]) -> Figure | None:
 
 
 def _by_duration(run: Run) -> dict[int, int]:
-    times: dict[int, list[float]] = {client: [] for client in range(run.config.get("task", {}).get("clients", 0))}
+    times: dict[int, list[float]] = {client: [] for client in range(run.clients)}
     for record in run.records:
-        for job in record["jobs"]:
-            times.setdefault(job["client"], []).append(job["end"] - job["start"])
+        for job in record.jobs:
+            times.setdefault(job.client, []).append(job.end - job.start)
     # a client that never reported is slow, or was never chosen
     ranked = sorted(times, key=lambda c: (np.mean(times[c]) if times[c] else np.inf, c))
     return {client: row for row, client in enumerate(ranked)}
@@ -49,16 +50,16 @@ def _jobs(axes: Axes, run: Run, order: dict[int, int], until: float) -> PolyColl
     boxes: list[list[tuple[float, float]]] = []
     versions: list[int] = []
     for record in run.records:
-        for job in record["jobs"]:
-            if job["start"] < until:
-                y = order.setdefault(job["client"], len(order))
-                left, right = job["start"], job["end"]
+        for job in record.jobs:
+            if job.start < until:
+                y = order.setdefault(job.client, len(order))
+                left, right = job.start, job.end
                 boxes.append([(left, y - 0.4), (left, y + 0.4), (right, y + 0.4), (right, y - 0.4)])
-                versions.append(record["step"] - 1 - job["tau"])
+                versions.append(record.step - 1 - job.tau)
     bars = PolyCollection(
         boxes,
         array=np.array(versions),
-        cmap=plt.get_cmap("viridis", 24),
+        cmap=matplotlib.colormaps["viridis"].resampled(24),
         edgecolors="white",
         linewidths=0.2,
         rasterized=True,

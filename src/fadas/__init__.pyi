@@ -1,0 +1,3 @@
+# The public names of fadas. `__init__.py` imports them on first use.
+
+__version__: str
