@@ -62,7 +62,7 @@ class Executor(ABC):
         """Return what clients train on, in words."""
         return device_name(device)
 
-    def preflight(self) -> None:
+    def preflight(self) -> None:  # noqa: B027  most executors refuse nothing
         """Refuse, before the run, what this executor cannot train.
 
         Raises:

@@ -49,7 +49,7 @@ class LocalSGD:
         return rest if self.steps is None or self.steps > full else 0
 
     def epochs_of(self, examples: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """Yield the order of the examples in each epoch. With `steps`, the last epoch may end early, after a full batch."""
+        """Yield the order of the examples in each epoch. With `steps`, the last epoch may end after any full batch."""
         left = self.steps or self.epochs * math.ceil(examples / self.batch_size)
         while left > 0:
             order = torch.randperm(examples, generator=generator)[: left * self.batch_size]
