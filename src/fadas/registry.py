@@ -15,7 +15,7 @@ from dataclasses import is_dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
 
 from fadas.errors import ConfigError, first_line, unknown_name
 
@@ -26,6 +26,16 @@ Parts = Mapping[Any, tuple[str, Registry]]  # type hint -> (what to call it, the
 # An experiment file may come from anywhere. Code that it names is imported only if the user allows it.
 ALLOW_CODE = "FADAS_ALLOW_CODE"
 _DIGEST = "__fadas_digest__"  # an attribute of the user's modules: a digest of the file as it was imported
+
+
+def is_table(value: Any) -> TypeGuard[Table]:
+    """Is this a table, as TOML and JSON have them?"""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    """Is this a list or a tuple?"""
+    return isinstance(value, list | tuple)
 
 
 def lookup(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
@@ -75,13 +85,22 @@ def code_digests(names: Sequence[str]) -> dict[str, str]:
 
 def parameters_of(factory: Callable[..., Any], where: str) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
     """Return a factory's parameters and their type hints."""
-    function = factory.func if isinstance(factory, partial) else factory
+    function: Any = factory
+    while isinstance(function, partial):
+        function = cast(Any, function).func
     try:
-        hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+        hints = get_type_hints(_code_of(function))
         return dict(inspect.signature(factory).parameters), hints
     except Exception as error:  # built-in and wrongly annotated callables have none
         name = getattr(function, "__name__", type(function).__name__)
         raise ConfigError(f"{where}: {name} cannot be used here: {first_line(error)}") from None
+
+
+def _code_of(function: Any) -> Any:
+    """Return the function that a call of a class, a function or an object runs."""
+    if inspect.isclass(function):
+        return function.__init__
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def default_arguments(factory: Callable[..., Any], where: str) -> dict[str, Any]:
@@ -152,8 +171,8 @@ def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:
     """
     if parts and hint in parts:
         kind, registry = parts[hint]
-        table = {"name": value} if isinstance(value, str) else value
-        if not isinstance(table, Mapping):
+        table: Any = {"name": value} if isinstance(value, str) else value
+        if not is_table(table):
             raise ConfigError(f"{where} must be a name or a table with a name, got {value!r}")
         rest = {key: item for key, item in table.items() if key != "name"}
         return build(lookup(registry, kind, table.get("name")), rest, where, parts)
@@ -208,12 +227,12 @@ def _to_literal(choices: tuple[Any, ...]) -> _Converter:
     return to_literal
 
 
-def _to_sequence(origin: Any, args: tuple[Any, ...]) -> _Converter:
+def _to_sequence(origin: Callable[[list[Any]], Any], args: tuple[Any, ...]) -> _Converter:
     fixed = origin is tuple and args[-1] is not Ellipsis
     expected = f"a list of {len(args)}" if fixed else "a list"
 
     def to_sequence(value: Any, where: str, parts: Parts) -> Any:
-        if not isinstance(value, list | tuple) or (fixed and len(value) != len(args)):
+        if not is_list(value) or (fixed and len(value) != len(args)):
             raise ConfigError(f"{where} must be {expected}, got {value!r}")
         hints = args if fixed else [args[0]] * len(value)
         return origin([convert(item, hint, where, parts) for item, hint in zip(value, hints, strict=True)])

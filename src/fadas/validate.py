@@ -9,7 +9,7 @@ Range = tuple[float, float]  # 0 < low <= high
 def whole_number(**values: int | None) -> None:
     """Refuse numbers that are not whole. NumPy's integers are allowed, and so is None."""
     for name, value in values.items():
-        if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise ValueError(f"{name} must be a whole number, got {value!r}")
 
 

@@ -86,7 +86,7 @@ class Spending:
 @cache
 def epsilon(noise: float, delta: float, steps: int) -> float:
     """Epsilon of that many releases with this noise multiplier, by Google's accountant (Renyi divergences)."""
-    from dp_accounting import GaussianDpEvent
-    from dp_accounting.rdp import RdpAccountant
+    from dp_accounting import GaussianDpEvent  # pyright: ignore[reportMissingTypeStubs]
+    from dp_accounting.rdp import RdpAccountant  # pyright: ignore[reportMissingTypeStubs]
 
     return float(RdpAccountant().compose(GaussianDpEvent(noise), steps).get_epsilon(delta))

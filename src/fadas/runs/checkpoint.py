@@ -19,6 +19,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fadas.errors import Damaged
+from fadas.registry import is_table
 from fadas.runs.folder import checkpoint_name, checkpoints
 from fadas.runs.formats import FORMAT, upgrade_checkpoint
 from fadas.runs.serialization import atomic_file
@@ -148,8 +149,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if content[_DIGEST : _DIGEST + 1] != b"\n" or hashlib.sha256(payload).hexdigest().encode() != digest:
             raise Damaged("its checksum is wrong")
         length = int.from_bytes(payload[:8], "little")
-        values = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"]["values"])
-        if not isinstance(values, dict):
+        values: Any = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"]["values"])
+        if not is_table(values):
             raise Damaged("it holds no values")
         return load(payload), upgrade_checkpoint(values)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:

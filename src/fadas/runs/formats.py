@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fadas.errors import Damaged
+from fadas.registry import is_table
 
 FORMAT = 2
 
@@ -56,8 +57,8 @@ def _without_format(table: Mapping[str, Any], what: str) -> tuple[int, dict[str,
 
 def _precision_in_format_1(tables: Mapping[str, Any]) -> str:
     """Executors that chose bf16 on a GPU by themselves did not write it down."""
-    executor = tables.get("executor")
-    executor = executor if isinstance(executor, Mapping) else {}
+    section = tables.get("executor")
+    executor: Mapping[str, Any] = section if is_table(section) else {}
     chose = executor.get("name", "auto") in ("auto", "cuda", "ray")
     on_gpu = chose and str(executor.get("device")).startswith("cuda")
     return executor.get("precision") or ("bf16" if on_gpu else "fp32")

@@ -8,6 +8,7 @@ from typing import Any
 
 from fadas.core.records import Record
 from fadas.errors import ConfigError, Damaged
+from fadas.registry import is_table
 from fadas.runs.folder import CONFIG, METRICS, PARTITION, SUMMARY, read_summary
 from fadas.runs.formats import upgrade_config, upgrade_table
 from fadas.runs.same_run import identity, is_deployment
@@ -107,14 +108,15 @@ def read_records(path: Path) -> list[Record]:
 def read_record(line: str | bytes, number: int = 1) -> Record:
     """Return the record on a line of metrics.jsonl. Numbers that were not finite, which are null there, become NaN."""
     where = f"line {number}"
-    table = strict_json(line)
-    if not isinstance(table, dict):
-        raise ValueError(f"{where} must be a table, got {table!r}")
+    read: Any = strict_json(line)
+    if not is_table(read):
+        raise ValueError(f"{where} must be a table, got {read!r}")
+    table = {"wall": 0.0, **read}
     if table.get("train_loss", 0.0) is None:
         table["train_loss"] = math.nan
-    if isinstance(metrics := table.get("metrics"), dict):
+    if is_table(metrics := table.get("metrics")):
         table["metrics"] = {name: math.nan if value is None else value for name, value in metrics.items()}
-    return from_table(Record, {"wall": 0.0, **table}, where)
+    return from_table(Record, table, where)
 
 
 def _read_counts(path: Path) -> list[list[int]]:

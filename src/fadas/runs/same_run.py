@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fadas.registry import is_table
 from fadas.runs.formats import upgrade_config
 from fadas.runs.serialization import flatten
 
@@ -44,4 +45,4 @@ def is_deployment(tables: Tables) -> bool:
 def _section(tables: Tables, name: str) -> Tables:
     """Return a section. Settings are read from disk too, where they may be damaged."""
     section = tables.get(name)
-    return section if isinstance(section, Mapping) else {}
+    return section if is_table(section) else {}

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
@@ -15,7 +15,7 @@ import tomli_w
 
 from fadas.core.records import LATEST
 from fadas.errors import Damaged
-from fadas.registry import convert
+from fadas.registry import convert, is_list, is_table
 
 Table = Mapping[str, Any]
 T = TypeVar("T")
@@ -29,9 +29,9 @@ def to_json(value: Any) -> str:
 def _finite_or_none(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
+    if is_table(value):
         return {key: _finite_or_none(item) for key, item in value.items()}
-    return [_finite_or_none(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_finite_or_none(item) for item in value] if is_list(value) else value
 
 
 def to_toml(tables: Table) -> str:
@@ -42,9 +42,9 @@ def to_toml(tables: Table) -> str:
 def toml_value(value: Any) -> str:
     """Return a single value as TOML, on one line."""
     value = _native(value)
-    if isinstance(value, list):
+    if is_list(value):
         return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, dict):
+    if is_table(value):
         return f"{{{', '.join(f'{_toml_key(key)} = {toml_value(item)}' for key, item in value.items())}}}"
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
@@ -55,9 +55,9 @@ def _toml_key(key: str) -> str:
 
 def _native(value: Any) -> Any:
     """Return a value without NumPy's scalars and without tuples, which tomli-w does not write."""
-    if isinstance(value, Mapping):
+    if is_table(value):
         return {key: _native(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if is_list(value):
         return [_native(item) for item in value]
     return value.item() if hasattr(value, "item") else value
 
@@ -71,7 +71,7 @@ def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        flat |= flatten(value, f"{prefix}{key}.") if is_table(value) else {prefix + key: value}
     return flat
 
 
@@ -125,7 +125,7 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     Raises:
         ConfigError: A key is missing, or a value is of the wrong type, not finite or too large to draw.
     """
-    if isinstance(table, Mapping):
+    if is_table(table):
         known = _field_names(kind)
         table = {key: value for key, value in table.items() if key in known}
         _check_numbers(table, where)
@@ -144,16 +144,16 @@ def _check_numbers(value: Any, where: str) -> None:
     elif isinstance(value, int):
         if not abs(value) < 2**63:
             raise Damaged(f"{where}: {value} is too large")
-    elif isinstance(value, Mapping):
+    elif is_table(value):
         for key, item in value.items():
             _check_numbers(item, f"{where}.{key}")
-    elif isinstance(value, list):
+    elif is_list(value):
         for item in value:
             _check_numbers(item, where)
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path) -> Generator[IO[bytes], None, None]:
     """Open a file for writing that appears under its name completely or not at all, also after a power cut.
 
     Example:

@@ -52,7 +52,7 @@ class TensorBoard:
         values = {"eta": record.eta, "train/loss": record.train_loss, "tau_max": max(job.tau for job in record.jobs)}
         values |= {f"test/{name}": value for name, value in (record.metrics or {}).items()}
         for name, value in values.items():
-            self._writer.add_scalar(name, value, record.step)
+            self._writer.add_scalar(name, value, record.step)  # pyright: ignore[reportUnknownMemberType]
         self._writer.flush()
 
     def close(self, summary: Summary | None) -> None:

@@ -52,7 +52,7 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that have a value, and those whose value None says something."""
-        told = {"metrics"} | ({"time_to_target"} if self.target is not None else set())
+        told = {"metrics", "time_to_target"} if self.target is not None else {"metrics"}
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None or name in told}
 
@@ -80,6 +80,11 @@ class Summary(Outcome):
     device: str | None = None
     versions: dict[str, str] | None = None
     commit: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of summary.json: first which run it is."""
+        values = super().as_dict()
+        return {**{name: values[name] for name in ("experiment", "algorithm", "seed", "place")}, **values}
 
 
 def summarise(records: Sequence[Record], target: float | None = None, diverged: str | None = None) -> Outcome:
