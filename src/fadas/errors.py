@@ -43,6 +43,10 @@ class DiskFull(ConfigError):
     """The disk is full."""
 
 
+class FadasWarning(UserWarning):
+    """Something that the user probably did not mean. The command line prints it on one line."""
+
+
 class Interrupted(Exception):
     """The user or the system stopped a run. Its checkpoint is on disk."""
 

@@ -17,11 +17,32 @@ Combined = tuple[Tensor, Mapping[str, Tensor]]  # the pseudo-gradient, and the s
 
 
 class Combine(Protocol):
-    def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined: ...
+    """A rule that combines the M updates of a step to one pseudo-gradient.
+
+    The pseudo-gradient has the sign of a delta (trained minus start), so the optimizer adds it.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class FreshestOnly:
+        ...     def __call__(self, state, step, updates, clients):
+        ...         tau_min = min(step.delays)
+        ...         return mean([u.delta for u, tau in zip(updates, step.delays) if tau == tau_min]), {}
+    """
+
+    def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the pseudo-gradient, and the slots that changed. Write to no argument.
+
+        Args:
+            state: The server's state before the step.
+            step: The step's index, jobs and delays.
+            updates: The M updates, in the order of the jobs.
+            clients: The number of clients in the federation.
+        """
+        ...
 
 
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Weighted sum in order of arrival, one vector of memory whatever M is."""
+    """Return the weighted sum. It is added up in the order given and needs one vector of memory, whatever M is."""
     total = torch.zeros_like(tensors[0])
     for tensor, weight in zip(tensors, weights, strict=True):
         total.add_(tensor, alpha=weight)
@@ -29,33 +50,52 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def mean(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean, added up in the order given."""
     return weighted_sum(tensors, [1.0] * len(tensors)).div_(len(tensors))
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The uniform mean of the M deltas."""
+    """The mean of the M deltas.
+
+    Example:
+        >>> Algorithm(combine=Mean())
+    """
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the mean of the deltas."""
         return mean([update.delta for update in updates]), {}
 
 
 @dataclass(frozen=True)
 class ExampleWeighted:
-    """The mean weighted by each client's number of examples."""
+    """The mean of the M deltas, weighted by each client's number of examples.
+
+    Example:
+        >>> Algorithm(combine=ExampleWeighted())
+    """
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the weighted mean of the deltas."""
         total = sum(update.examples for update in updates)
         return weighted_sum([u.delta for u in updates], [u.examples / total for u in updates]), {}
 
 
 @dataclass(frozen=True)
 class StalenessWeighted:
-    """FedBuff's scaling: each delta times 1/sqrt(1 + tau), divided by M; `normalize` divides by the weights' sum."""
+    """FedBuff's scaling: the sum of the M deltas with the weights 1/sqrt(1 + tau), divided by M.
+
+    Args:
+        normalize: Divide by the sum of the weights instead of M.
+
+    Example:
+        >>> Algorithm(combine=StalenessWeighted(normalize=True))
+    """
 
     normalize: bool = False
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the scaled sum of the deltas."""
         weights = [1 / math.sqrt(1 + tau) for tau in step.delays]
         scale = sum(weights) if self.normalize else len(weights)
         return weighted_sum([u.delta for u in updates], weights).div_(scale), {}
@@ -63,37 +103,50 @@ class StalenessWeighted:
 
 @dataclass(frozen=True)
 class Mixing:
-    """FedAsync: the way from x_t to the mean of the clients' trained models, so a step of alpha mixes them in."""
+    """FedAsync: the mean of the clients' trained models, minus x_t.
+
+    A step of size alpha then gives (1 - alpha) x_t + alpha * mean.
+
+    Example:
+        >>> Algorithm(combine=Mixing(), step_size=Constant(0.6))
+    """
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the mean of the trained models, minus x_t."""
         return mean([update.base + update.delta for update in updates]).sub_(state.model.params), {}
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """CA2FL: the mean of all clients' last known updates, plus the mean news of the M clients that reported.
+    """CA2FL: the mean of all clients' last updates, corrected by the M new ones.
 
-    h_i is the last update of client i (zero until it reports) and h their mean over all N clients; the pseudo-gradient
-    is h + mean(delta_i - h_i). A client that reports twice within a step is compared to the same h_i both times; its
-    later update is the one remembered. What is kept of h is the sum: in a deployment N grows.
+    h_i is the last update of client i, or zero until that client reports. h is the mean of h_i over all N clients. The
+    pseudo-gradient is h + mean(delta_i - h_i), where the mean is over the M updates.
+
+    If a client reports twice within a step, both updates are compared to the same h_i, and the later one becomes the
+    new h_i. The slots hold each h_i, and the sum of all h_i instead of their mean, because N grows in a deployment.
+
+    Example:
+        >>> Algorithm(combine=Calibrated())
     """
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the pseudo-gradient, and the slots of the clients that reported."""
         total = state.slots.get("h.sum")
         if total is None:
             total = torch.zeros_like(state.model.params)
         slots: dict[str, Tensor] = {}
-        news = torch.zeros_like(total)
+        change = torch.zeros_like(total)  # the sum of delta_i - h_i
         for update in updates:
             name = f"h.{update.job.client}"
-            news.add_(update.delta)
+            change.add_(update.delta)
             if name in state.slots:
-                news.sub_(state.slots[name])
+                change.sub_(state.slots[name])
             slots[name] = update.delta
-        combined = news.div_(len(updates)).add_(total, alpha=1 / clients)
+        combined = change.div_(len(updates)).add_(total, alpha=1 / clients)
         total = total.clone()
-        for name, cached in slots.items():
-            total.add_(cached)
+        for name, delta in slots.items():
+            total.add_(delta)
             if name in state.slots:
                 total.sub_(state.slots[name])
         slots["h.sum"] = total

@@ -1,7 +1,7 @@
 """Server optimizers: x_{t+1} from x_t, the pseudo-gradient delta and the step size.
 
-Each is a frozen set of hyper-parameters with a pure `apply`; all that it remembers lives in `slots`, as tensors.
-delta points downhill already (trained minus start), so steps add it.
+An optimizer is a frozen set of hyper-parameters with a pure `apply`. Its state is kept in `slots`, as named tensors.
+delta is trained minus start, so it already points downhill and steps add it.
 """
 
 import math
@@ -12,20 +12,43 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fadas.validate import fraction
+from fadas.validate import fraction, not_negative, positive
 
 Slots = Mapping[str, Tensor]
 
 
 class Optimizer(Protocol):
+    """A server optimizer.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class SignSGD:
+        ...     def apply(self, x, delta, slots, eta):
+        ...         return x.add(delta.sign(), alpha=eta), {}
+    """
+
     def apply(self, x: Tensor, delta: Tensor, slots: Slots, eta: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """The new parameters and the slots that changed. Writes to none of its arguments."""
+        """Return the new parameters, and the slots that changed. Write to no argument.
+
+        Args:
+            x: The parameters x_t.
+            delta: The pseudo-gradient.
+            slots: All named tensors that the server keeps. Empty at step 0.
+            eta: The step size.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class SGD:
-    """x + eta * delta, with optional heavy-ball momentum."""
+    """x + eta * delta, with optional heavy-ball momentum.
+
+    Args:
+        momentum: The decay rate of the momentum m = momentum * m + delta. 0: no momentum.
+
+    Example:
+        >>> Algorithm(optimizer=SGD(momentum=0.9))
+    """
 
     momentum: float = 0.0
 
@@ -33,6 +56,7 @@ class SGD:
         fraction(momentum=self.momentum)
 
     def apply(self, x: Tensor, delta: Tensor, slots: Slots, eta: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the new parameters, and the momentum if there is one."""
         if not self.momentum:
             return x.add(delta, alpha=eta), {}
         m = _slot(slots, "m", x).mul(self.momentum).add_(delta)
@@ -41,7 +65,7 @@ class SGD:
 
 @dataclass(frozen=True)
 class _Adaptive:
-    """m / (sqrt(v) + eps), where the subclasses say how v follows delta squared."""
+    """A step along m / (sqrt(v) + eps). Subclasses define how v follows delta squared."""
 
     beta1: float = 0.9
     beta2: float = 0.99
@@ -50,10 +74,10 @@ class _Adaptive:
 
     def __post_init__(self) -> None:
         fraction(beta1=self.beta1, beta2=self.beta2)
-        if not self.eps > 0:
-            raise ValueError(f"eps must be positive, not {self.eps}")
+        positive(eps=self.eps)
 
     def apply(self, x: Tensor, delta: Tensor, slots: Slots, eta: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the new parameters and moments."""
         m = _slot(slots, "m", x).mul(self.beta1).add_(delta, alpha=1 - self.beta1)
         v = self.second_moment(_slot(slots, "v", x), delta)
         new = {"m": m, "v": v, **self.bound(v, slots)}
@@ -66,57 +90,96 @@ class _Adaptive:
         return x.addcdiv(m, root.add_(self.eps), value=eta), new
 
     def second_moment(self, v: Tensor, delta: Tensor) -> Tensor:
+        """Return the new v."""
         return v.mul(self.beta2).addcmul_(delta, delta, value=1 - self.beta2)
 
     def bound(self, v: Tensor, slots: Slots) -> dict[str, Tensor]:
+        """Return the slot "vhat" if it takes the place of v in the denominator, else no slot."""
         return {}
 
 
 @dataclass(frozen=True)
 class Adam(_Adaptive):
-    """Exponential moving averages of delta and of its square; without bias correction by default, as in FedAdam."""
+    """Exponential moving averages of delta and of its square. No bias correction by default, as in FedAdam.
+
+    Args:
+        beta1: The decay rate of m, the mean of delta.
+        beta2: The decay rate of v, the mean of delta squared.
+        eps: A small number that is added to the denominator.
+        bias_correction: Correct m and v for their start at zero.
+
+    Example:
+        >>> Algorithm(optimizer=Adam(beta2=0.999, eps=1e-3), step_size=Constant(0.01))
+    """
 
 
 @dataclass(frozen=True)
 class AMSGrad(_Adaptive):
-    """Adam whose denominator never shrinks: vhat = max(vhat, v); without bias correction by default, as in FADAS.
+    """Adam whose denominator never shrinks: vhat = max(vhat, v). No bias correction by default, as in FADAS.
 
-    `floor` bounds vhat from below, as the authors of FedAMS have it: there, with eps in its place.
+    Args:
+        beta1: The decay rate of m, the mean of delta.
+        beta2: The decay rate of v, the mean of delta squared.
+        eps: A small number that is added to the denominator.
+        bias_correction: Correct m and vhat for their start at zero.
+        floor: The smallest vhat. The authors of FedAMS use eps here.
+
+    Example:
+        >>> Algorithm(optimizer=AMSGrad(beta1=0.9, beta2=0.99), step_size=Constant(0.001))
     """
 
     floor: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.floor < math.inf:
-            raise ValueError(f"floor must be at least 0 and finite, not {self.floor}")
+        not_negative(floor=self.floor)
 
     def bound(self, v: Tensor, slots: Slots) -> dict[str, Tensor]:
+        """Return the new vhat."""
         return {"vhat": torch.maximum(_slot(slots, "vhat", v, self.floor), v)}
 
 
 @dataclass(frozen=True)
 class Yogi(_Adaptive):
-    """Adam whose v moves by at most (1 - beta2) delta^2, whatever v is."""
+    """Adam whose v changes by at most (1 - beta2) delta^2 per step, whatever v is.
+
+    Args:
+        beta1: The decay rate of m, the mean of delta.
+        beta2: The decay rate of v, the mean of delta squared.
+        eps: A small number that is added to the denominator.
+        bias_correction: Correct m and v for their start at zero.
+
+    Example:
+        >>> Algorithm(optimizer=Yogi(eps=1e-3), step_size=Constant(0.01))
+    """
 
     def second_moment(self, v: Tensor, delta: Tensor) -> Tensor:
+        """Return the new v."""
         square = delta.square()
         return v.addcmul(square, (square - v).sign_(), value=1 - self.beta2)
 
 
 @dataclass(frozen=True)
 class Adagrad:
-    """Divides by the root of the sum of all squares so far; with momentum `beta1` where wanted."""
+    """Divides by the root of the sum of all squared deltas so far, with optional momentum.
+
+    Args:
+        beta1: The decay rate of m, the mean of delta. 0: no momentum.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> Algorithm(optimizer=Adagrad(eps=1e-3), step_size=Constant(0.1))
+    """
 
     beta1: float = 0.0
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
         fraction(beta1=self.beta1)
-        if not self.eps > 0:
-            raise ValueError(f"eps must be positive, not {self.eps}")
+        positive(eps=self.eps)
 
     def apply(self, x: Tensor, delta: Tensor, slots: Slots, eta: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the new parameters and moments."""
         m = _slot(slots, "m", x).mul(self.beta1).add_(delta, alpha=1 - self.beta1)
         v = _slot(slots, "v", x).addcmul(delta, delta)
         return x.addcdiv(m, v.sqrt().add_(self.eps), value=eta), {"m": m, "v": v}
@@ -124,7 +187,15 @@ class Adagrad:
 
 @dataclass(frozen=True)
 class Torch:
-    """Any `torch.optim` optimizer on the gradient -delta, by class name: Torch("RMSprop", {"alpha": 0.9})."""
+    """Any `torch.optim` optimizer, by class name. It takes -delta as the gradient.
+
+    Args:
+        optimizer: The name of a class in `torch.optim`.
+        options: Its keyword arguments, except `lr`, which is eta.
+
+    Example:
+        >>> Algorithm(optimizer=Torch("RMSprop", {"alpha": 0.9}), step_size=Constant(0.01))
+    """
 
     optimizer: str = "Adam"
     options: dict[str, Any] | None = None
@@ -133,30 +204,34 @@ class Torch:
         probe = torch.nn.Parameter(torch.ones(1))
         probe.grad = torch.ones(1)
         try:
-            self._make(probe, 1.0).step()
+            self._make_optimizer(probe, 1.0).step()
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"torch.optim.{self.optimizer} cannot serve as the server optimizer: {error}") from None
 
-    def _make(self, parameter: torch.nn.Parameter, eta: float) -> torch.optim.Optimizer:
+    def _make_optimizer(self, parameter: torch.nn.Parameter, eta: float) -> torch.optim.Optimizer:
         cls = getattr(torch.optim, self.optimizer, None)
         if not (isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer)):
             raise ValueError("there is no such optimizer")
         return cls([parameter], lr=eta, **(self.options or {}))  # type: ignore[call-arg]
 
     def apply(self, x: Tensor, delta: Tensor, slots: Slots, eta: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the new parameters, and the state of the torch optimizer."""
         parameter = torch.nn.Parameter(x.clone())
         parameter.grad = delta.neg()
-        optimizer = self._make(parameter, eta)
-        state = {name[6:]: tensor.clone() for name, tensor in slots.items() if name.startswith("torch.")}
+        optimizer = self._make_optimizer(parameter, eta)
+        state = {
+            name.removeprefix("torch."): tensor.clone() for name, tensor in slots.items() if name.startswith("torch.")
+        }
         if state:
             optimizer.state[parameter] = state
         optimizer.step()
-        remembered: dict[str, Any] = optimizer.state[parameter]
-        new = {f"torch.{k}": torch.as_tensor(v) for k, v in remembered.items() if v is not None}
+        state_after: dict[str, Any] = optimizer.state[parameter]
+        new = {f"torch.{name}": torch.as_tensor(value) for name, value in state_after.items() if value is not None}
         return parameter.detach(), new
 
 
 def _slot(slots: Slots, name: str, like: Tensor, initial: float = 0.0) -> Tensor:
+    """Return a slot or, at step 0, its initial value."""
     return slots[name] if name in slots else torch.full_like(like, initial)
 
 

@@ -1,4 +1,4 @@
-"""Algorithms as compositions: combine M updates, take an optimizer step, of a size that may depend on the delays."""
+"""The algorithms that users know by name. Each is a composition of a combine rule, an optimizer and a step size."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -7,12 +7,21 @@ from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Calibrated, Mean, Mixing, StalenessWeighted
 from fadas.algorithms.optimizers import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fadas.algorithms.step_sizes import Constant, DelayAdaptive, Hinge, Polynomial
-
-# The names users know.
+from fadas.validate import one_of
 
 
 def FADAS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Buffered asynchronous AMSGrad (Algorithm 1)."""
+    """Buffered asynchronous AMSGrad (Algorithm 1).
+
+    Args:
+        eta: The server's step size.
+        beta1: The decay rate of the first moment.
+        beta2: The decay rate of the second moment.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> FADAS(eta=0.001, beta2=0.99)
+    """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta))
 
 
@@ -24,12 +33,32 @@ def FADAS_DA(
     beta2: float = 0.99,
     eps: float = 1e-8,
 ) -> Algorithm:
-    """FADAS with the delay-adaptive step size: smaller steps when an update is staler than tau_c."""
+    """FADAS with the delay-adaptive step size: smaller steps if an update is staler than tau_c.
+
+    Args:
+        eta: The step size for fresh updates.
+        tau_c: The largest delay that leaves the step size as it is.
+        form: How the step size falls beyond tau_c. See `fadas.algorithms.DelayAdaptive`.
+        beta1: The decay rate of the first moment.
+        beta2: The decay rate of the second moment.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> FADAS_DA(eta=0.001, tau_c=8)
+    """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), DelayAdaptive(eta, tau_c, form))
 
 
 def FedBuff(eta: float = 1.0, staleness_weights: bool = False) -> Algorithm:
-    """Buffered asynchronous averaging, optionally with weights 1/sqrt(1 + tau)."""
+    """Buffered asynchronous averaging, optionally with weights 1/sqrt(1 + tau).
+
+    Args:
+        eta: The server's step size.
+        staleness_weights: Weight each update by 1/sqrt(1 + tau).
+
+    Example:
+        >>> FedBuff(eta=1.0, staleness_weights=True)
+    """
     return Algorithm(StalenessWeighted() if staleness_weights else Mean(), SGD(), Constant(eta))
 
 
@@ -39,44 +68,112 @@ def FedAsync(
     a: float | None = None,
     b: float = 4,
 ) -> Algorithm:
-    """Mixes each client's model into the global one as it arrives, with weight alpha * s(tau)."""
+    """Asynchronous mixing: each client's model enters the global model on arrival, with weight alpha * s(tau).
+
+    | `staleness`  | s(tau)                                              | default of `a` |
+    |--------------|-----------------------------------------------------|----------------|
+    | "constant"   | 1                                                   |                |
+    | "hinge"      | 1 while tau <= b, then 1 / (a (tau - b) + 1)        | 10             |
+    | "polynomial" | (1 + tau)^-a                                        | 0.5            |
+
+    Args:
+        alpha: The weight of a fresh model.
+        staleness: The name of s.
+        a: How fast s falls. None: the default in the table.
+        b: The largest delay with the full weight. Used by "hinge" only.
+
+    Example:
+        >>> FedAsync(alpha=0.6, staleness="hinge", a=10, b=4)
+    """
     sizes = {
         "constant": Constant(alpha),
         "hinge": Hinge(alpha, 10.0 if a is None else a, b),
         "polynomial": Polynomial(alpha, 0.5 if a is None else a),
     }
-    if staleness not in sizes:
-        raise ValueError(f"staleness must be one of {', '.join(sizes)}, not {staleness!r}")
+    one_of(tuple(sizes), staleness=staleness)
     return Algorithm(Mixing(), SGD(), sizes[staleness], refill="update", buffer=1)
 
 
 def CA2FL(eta: float = 1.0) -> Algorithm:
-    """FedBuff calibrated by every client's cached last update."""
+    """FedBuff calibrated by the cached last update of every client.
+
+    Args:
+        eta: The server's step size.
+
+    Example:
+        >>> CA2FL(eta=1.0)
+    """
     return Algorithm(Calibrated(), SGD(), Constant(eta))
 
 
 def FedAvg(eta: float = 1.0) -> Algorithm:
-    """Synchronous averaging."""
+    """Synchronous averaging.
+
+    Args:
+        eta: The server's step size.
+
+    Example:
+        >>> FedAvg(eta=1.0)
+    """
     return Algorithm(Mean(), SGD(), Constant(eta), refill="round")
 
 
 def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous, with Adam on the server."""
+    """Synchronous rounds with Adam on the server.
+
+    Args:
+        eta: The server's step size.
+        beta1: The decay rate of the first moment.
+        beta2: The decay rate of the second moment.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> FedAdam(eta=0.01, eps=1e-3)
+    """
     return Algorithm(Mean(), Adam(beta1, beta2, eps), Constant(eta), refill="round")
 
 
 def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous, with AMSGrad on the server."""
+    """Synchronous rounds with AMSGrad on the server.
+
+    Args:
+        eta: The server's step size.
+        beta1: The decay rate of the first moment.
+        beta2: The decay rate of the second moment.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> FedAMS(eta=0.01, eps=1e-3)
+    """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta), refill="round")
 
 
 def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous, with Yogi on the server."""
+    """Synchronous rounds with Yogi on the server.
+
+    Args:
+        eta: The server's step size.
+        beta1: The decay rate of the first moment.
+        beta2: The decay rate of the second moment.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> FedYogi(eta=0.01, eps=1e-3)
+    """
     return Algorithm(Mean(), Yogi(beta1, beta2, eps), Constant(eta), refill="round")
 
 
 def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algorithm:
-    """Synchronous, with Adagrad on the server."""
+    """Synchronous rounds with Adagrad on the server.
+
+    Args:
+        eta: The server's step size.
+        beta1: The decay rate of the first moment. 0: no momentum.
+        eps: A small number that is added to the denominator.
+
+    Example:
+        >>> FedAdagrad(eta=0.1, eps=1e-3)
+    """
     return Algorithm(Mean(), Adagrad(beta1, eps), Constant(eta), refill="round")
 
 

@@ -1,8 +1,8 @@
-"""Differential privacy for clients' updates: each is clipped, and Gaussian noise goes onto their mean.
+"""Differential privacy for clients' updates: each update is clipped, and Gaussian noise is added to their mean.
 
-The privacy that a run has spent is that of the client that took part most: no amplification by sampling is claimed,
-because who trains next is not a secret draw in asynchronous training. A client that is k times in one buffer moves the
-sum by up to k clips, which costs as much as k * k steps.
+A run's epsilon is that of the client that took part most. It claims no amplification by sampling, because in
+asynchronous training the choice of the next client is not a secret draw. A client with k updates in one buffer moves
+the sum by up to k clips, which costs as much as k * k steps.
 """
 
 from collections import Counter
@@ -17,13 +17,23 @@ from torch import Tensor
 from fadas.core.ledger import Step
 from fadas.core.model import ServerState, Update
 from fadas.rng import NOISE, mix
+from fadas.validate import positive
 
 
 @dataclass(frozen=True)
 class Private:
     """The mean of deltas clipped to length `clip`, plus Gaussian noise of standard deviation noise * clip / M.
 
-    The guarantee (epsilon, `delta`) is for all of a client's data. The noise follows from the run's seed and the step.
+    The guarantee (epsilon, delta) covers all data of a client. The noise is a function of the run's seed and the step.
+    The package dp-accounting must be installed.
+
+    Args:
+        clip: The largest length of a delta. Longer deltas are scaled down.
+        noise: The noise multiplier. More noise gives a smaller epsilon.
+        delta: The delta of the guarantee. It is chosen, and epsilon follows from it.
+
+    Example:
+        >>> Algorithm(combine=Private(clip=1.0, noise=0.5, delta=1e-5))
     """
 
     clip: float = 1.0
@@ -31,18 +41,21 @@ class Private:
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
-        if not self.clip > 0 or not self.noise > 0:
-            raise ValueError(f"clip and noise must be positive, not {self.clip} and {self.noise}")
+        positive(clip=self.clip, noise=self.noise)
         if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, not {self.delta}")
+            raise ValueError(f"delta must be above 0 and below 1, got {self.delta}")
         if not find_spec("dp_accounting"):
-            raise ValueError("differential privacy needs the extra: pip install -e '.[privacy]' in a checkout")
+            raise ValueError("differential privacy needs dp-accounting: pip install -e '.[privacy]' in a checkout")
 
     def __call__(
         self, state: ServerState, step: Step, updates: Sequence[Update], clients: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the noisy mean of the clipped deltas."""
         if updates[0].buffers.numel():
-            raise ValueError("buffers such as BatchNorm's statistics would travel without noise; use GroupNorm")
+            raise ValueError(
+                "differential privacy needs a model without buffers: BatchNorm's statistics, for example, would be sent "
+                "without noise; use GroupNorm"
+            )
         total = torch.zeros_like(state.model.params)
         for update in updates:
             length = float(update.delta.square().sum().sqrt())
@@ -57,35 +70,50 @@ class Private:
 
 
 class Spending:
-    """What the steps so far have cost the client that took part most."""
+    """Counts what the steps so far have cost the client that took part most.
+
+    Args:
+        private: The combine rule of these steps.
+
+    Example:
+        >>> spending = Spending(Private())
+        >>> spending.add([3, 5])
+        >>> spending.spent
+    """
 
     def __init__(self, private: Private) -> None:
         self._private = private
-        self.counts: Counter[int] = Counter()  # by client: its updates, those in one buffer squared
+        self.counts: Counter[int] = Counter()  # by client: the sum over the steps of (updates in the step)^2
 
     def add(self, clients: Iterable[int]) -> None:
-        """One step, by the clients whose updates were in it."""
-        for client, times in Counter(clients).items():
-            self.counts[client] += times * times
+        """Count one step. `clients` names the client of each update in it."""
+        for client, updates in Counter(clients).items():
+            self.counts[client] += updates * updates
 
     def admit(self, client: int, waiting: Iterable[int], size: int) -> None:
-        """A newcomer may be any client so far under a new name: it is charged as much as whoever spent most.
+        """Charge a newcomer as much as the client that spent most, because it may be that client under a new name.
 
-        To this may come what `waiting`, the clients of updates to come, will cost: p of one client make a step with q
-        of the newcomer's, of `size` in all, dearer by (p + q)^2 - q^2, which is at most 2 p * size.
+        The updates to come may cost the same client even more. Suppose that p of them are of one client. In a step
+        with q updates of the newcomer, they raise the cost from q^2 to (p + q)^2, which is at most 2 p * size more.
+
+        Args:
+            client: The newcomer.
+            waiting: The client of each update to come.
+            size: The number of updates in a step.
         """
         p = max(Counter(waiting).values(), default=0)
         self.counts[client] = max(self.counts.values(), default=0) + 2 * p * size
 
     @property
     def spent(self) -> dict[str, float]:
+        """Epsilon and delta so far."""
         noise, delta = self._private.noise, self._private.delta
         return {"epsilon": epsilon(noise, delta, max(self.counts.values())), "delta": delta}
 
 
 @cache
 def epsilon(noise: float, delta: float, steps: int) -> float:
-    """Epsilon of that many releases with this noise multiplier, by Google's accountant (Renyi divergences)."""
+    """Return epsilon after `steps` releases with this noise multiplier, by Google's accountant (Renyi divergences)."""
     from dp_accounting import GaussianDpEvent  # pyright: ignore[reportMissingTypeStubs]
     from dp_accounting.rdp import RdpAccountant  # pyright: ignore[reportMissingTypeStubs]
 

@@ -4,13 +4,14 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated
+import warnings
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
 import fadas
-from fadas.cli import data, deploy, reproduce, results, sweep, tools
-from fadas.cli import run as experiments
+from fadas.cli import data, deploy, reproduce, results, run, sweep, tools
+from fadas.errors import NO_SPACE, ConfigError, Diverged, FadasWarning, Interrupted
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-experiments.add_to(app)
+run.add_to(app)
 sweep.add_to(app)
 results.add_to(app)
 reproduce.add_to(app)
@@ -45,41 +46,60 @@ def _options(
 
 
 def main() -> None:
-    """The entry point: a mistake of the user's is one line and exit code 2; runs that diverged are named, with 3."""
+    """Run the command line. The exit code is 0, or:
+
+    | code | meaning                                                          |
+    |------|------------------------------------------------------------------|
+    | 2    | a mistake in the command or its files; one line says what it is  |
+    | 3    | a run diverged                                                   |
+    | 130  | interrupted                                                      |
+    """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except OSError as error:
-        from fadas.errors import NO_SPACE
-
-        _debug()
-        _fail(f"{error}; free some space, then give the command again" if error.errno in NO_SPACE else str(error), 2)
     except Exception as error:
-        from fadas.errors import ConfigError, Diverged, Interrupted
-
-        if hasattr(error, "format_message"):  # the command line itself was wrong
-            _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(error, Interrupted):
-            _fail(str(error), 130)
-        if isinstance(error, Diverged):
-            _fail(str(error), 3)
-        if not isinstance(error, ConfigError):
-            raise
-        _debug()
-        _fail(str(error), 2)
-    else:
-        if code != 130:  # typer's word for Ctrl-C
-            sys.exit(code)
-    _fail("interrupted", 130)
+        _end(error)
+    if code == 130:  # typer's code for Ctrl-C
+        _fail("interrupted", 130)
+    sys.exit(code)
 
 
-def _debug() -> None:
+def _end(error: Exception) -> NoReturn:
+    """End with one line for errors that are made for users. Others keep their traceback."""
+    if hasattr(error, "format_message"):  # the command line itself was wrong
+        _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(error, Interrupted):
+        _fail(str(error), 130)
+    if isinstance(error, Diverged):
+        _fail(str(error), 3)
+    if not isinstance(error, ConfigError | OSError):
+        raise error
     if os.environ.get("FADAS_DEBUG") == "1":
         traceback.print_exc()
+    full = isinstance(error, OSError) and error.errno in NO_SPACE
+    _fail(f"{error}; free some space, then give the command again" if full else str(error), 2)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     sys.stderr.write(f"fadas: {' '.join(message.split())}\n")
     sys.exit(code)
+
+
+_standard = warnings.showwarning
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, FadasWarning):
+        sys.stderr.write(f"fadas: warning: {message}\n")
+    else:
+        _standard(message, category, filename, lineno, file, line)

@@ -1,4 +1,4 @@
-"""Commands that fetch data sets."""
+"""Commands that download data sets."""
 
 from typing import Annotated
 
@@ -6,23 +6,23 @@ import typer
 
 from fadas.cli.options import DataDir, set_environment
 
-app = typer.Typer(help="Fetch the data sets.", no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(help="Download data sets.", no_args_is_help=True, rich_markup_mode="markdown")
 
 
 @app.callback()
 def _data() -> None:
-    """Fetch the data sets."""
+    """Download data sets."""
 
 
 @app.command(epilog="Example: `fadas data get cifar10 --data-dir /data`")
 def get(
-    name: Annotated[str, typer.Argument(metavar="cifar10|cifar100")],
+    name: Annotated[str, typer.Argument(metavar="cifar10|cifar100", help="The data set.")],
     data_dir: DataDir = None,
-    url: Annotated[str | None, typer.Option(help="A mirror of the archive, instead of its home page.")] = None,
+    url: Annotated[str | None, typer.Option(help="Download the archive from this URL; default: its home page.")] = None,
 ) -> None:
-    """Download a data set from its home page, verify its checksum, unpack it.
+    """Download a data set from its home page, verify its checksum and unpack it.
 
-    A download that broke off is continued. Nothing is fetched when the files are there and right.
+    An interrupted download resumes. If all files exist and their checksums match, nothing is downloaded.
     """
     from fadas.cli.terminal import Display, print_line
     from fadas.errors import unknown_name
@@ -33,7 +33,7 @@ def get(
         raise unknown_name("data set", name, ARCHIVES)
     archive = ARCHIVES[name]
     if archive.complete():
-        print_line(f"{archive.path} is there already, and its checksums are right")
+        print_line(f"{name}: already in {archive.path}, all checksums match")
         return
     with Display(0, "bytes") as display:
         bar = display.add(name, 0)

@@ -1,7 +1,7 @@
 """Real deployments: `fadas deploy init` writes a Flower app."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,26 +16,30 @@ def _group() -> None:
 @app.command(epilog="Example: `fadas deploy init my-federation --task digits`")
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
-    task: Annotated[str, typer.Option(help="The task to begin with: digits, cifar10, ...")] = "digits",
+    task: Annotated[str, typer.Option(help="The task to start with: digits, cifar10, ...")] = "digits",
 ) -> None:
-    """Write a complete, small Flower app: three files and a pyproject.toml.
+    """Write a small, complete Flower app: three files and a pyproject.toml.
 
-    For data of your own, begin with any task and change app/task.py.
+    To use your own data, start with any task and change app/task.py.
     """
     import re
     from importlib.resources import files
+    from importlib.util import find_spec
 
     from fadas.cli.terminal import print_line
     from fadas.errors import ConfigError, unknown_name
+    from fadas.registry import parameters_of
     from fadas.tasks import TASKS
 
-    ready = [name for name in TASKS if name != "files"]  # which needs a folder and a network as well
+    if not find_spec("flwr"):
+        raise ConfigError("fadas deploy needs Flower: install it with pip install 'fadas[flower]'")
+    ready = [name for name, make in TASKS.items() if _required(parameters_of(make, name)[0]) <= {"clients"}]
     if task not in ready:
         raise unknown_name("task", task, ready)
     if folder.exists():
-        raise ConfigError(f"{folder} exists already")
+        raise ConfigError(f"{folder} exists already; choose another folder")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
-    source = files("fadas.flower") / "template"
+    source = files("fadas") / "flower" / "template"
     (folder / "app").mkdir(parents=True)
     for file in ("task.py", "client_app.py", "server_app.py", "pyproject.toml"):
         text = (source / f"{file}.txt").read_text(encoding="utf-8")
@@ -43,3 +47,8 @@ def init(
         path = folder / file if file.endswith("toml") else folder / "app" / file
         path.write_text(text, encoding="utf-8")
     print_line(f"{folder}: pyproject.toml, app/task.py, app/client_app.py, app/server_app.py; see docs/deploy.md")
+
+
+def _required(parameters: Any) -> set[str]:
+    """Return the names of the parameters without a default."""
+    return {name for name, parameter in parameters.items() if parameter.default is parameter.empty}

@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,29 +10,36 @@ import typer
 
 from fadas.errors import ConfigError, Diverged, Interrupted
 
-ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment.")]
+ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment file.")]
 
-Set = Annotated[list[str], typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C; may be repeated.")]
+Set = Annotated[
+    list[str],
+    typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C, e.g. run.steps=50. May be repeated."),
+]
 
-Only = Annotated[str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment.")]
+Only = Annotated[
+    str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment, e.g. fadas,fedbuff.")
+]
 
-Seed = Annotated[int | None, typer.Option(help="Instead of the experiment's seeds.")]
+Seed = Annotated[int | None, typer.Option(help="Use this seed instead of the experiment's seeds.")]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 Executor = Annotated[
-    str | None, typer.Option(help="How jobs are trained: auto, inline, batched, processes, cuda or ray.")
+    str | None, typer.Option(help="Where jobs are trained: the name of an executor, see `fadas list`.")
 ]
 
-Device = Annotated[str | None, typer.Option(help="Where: cpu, cuda, cuda:1, ...")]
+Device = Annotated[str | None, typer.Option(help="The device to train on: cpu, cuda, cuda:1, ...")]
 
 Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's profiles, e.g. smoke.")]
 
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Let the file name code of your own, package.module:Name.")
+    bool, typer.Option("--allow-code", help="Allow the file to name your own code, as package.module:Name.")
 ]
 
-DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where data sets lie; default: $FADAS_DATA or data.")]
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where the data sets are; default: $FADAS_DATA, or data.")
+]
 
 
 @contextmanager
@@ -78,12 +84,16 @@ def read_tables(
     """Return an experiment's tables, with the options of the command applied."""
     from fadas.experiments.experiment_file import read_experiment
 
-    seeds = [] if seed is None else [f"run.seeds=[{seed}]"]
-    devices = [] if device is None else [f"executor.device={json.dumps(device)}"]
-    return read_experiment(path, [*overrides, *devices, *seeds], profile, executor)
+    changes: dict[str, Any] = {}
+    if device is not None:
+        changes["executor.device"] = device
+    if seed is not None:
+        changes["run.seeds"] = [seed]
+    return read_experiment(path, overrides, profile, executor, changes)
 
 
 def select_labels(tables: dict[str, Any], only: str | None) -> list[str]:
+    """Return the labels of the algorithms to run: those in "a,b", or all."""
     from fadas.experiments.experiment_file import select_algorithms
 
     return select_algorithms(tables, None if only is None else [name.strip() for name in only.split(",")])

@@ -1,4 +1,4 @@
-"""What the commands show: results on standard output, live progress on standard error."""
+"""The output of the commands: results on standard output, live progress on standard error."""
 
 import sys
 import time
@@ -29,9 +29,9 @@ from fadas.runs.folder import CONFIG
 from fadas.runs.follower import Follower
 from fadas.runs.serialization import to_json
 
-_CLIENTS = 12  # that are shown: those heard of last
-_QUIET = 20
-_DEPTHS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
+_CLIENTS = 12  # the clients that are shown: those that reported last
+_QUIET = 20  # `watch` ends when it has found nothing running this many times in a row
+_PATTERNS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
 
 
 class _Speed(ProgressColumn):
@@ -42,7 +42,12 @@ class _Speed(ProgressColumn):
 
 
 class Display:
-    """A bar for each piece of work on a terminal; elsewhere one line for each that is finished."""
+    """Progress bars on standard error. If it is not a terminal, one line per finished bar is printed instead.
+
+    Args:
+        width: The width of the names, in characters.
+        unit: What the bars count, such as "updates".
+    """
 
     def __init__(self, width: int, unit: str) -> None:
         self._width, self._unit = width, unit
@@ -69,35 +74,47 @@ class Display:
         self._progress.stop()
 
     def add(self, name: str, total: int) -> "Bar":
+        """Add a bar that is full at `total`."""
         id = self._progress.add_task(escape(name).ljust(self._width), total=total, note="", unit=self._unit)
         return Bar(self._progress, id, name)
 
     def say(self, text: str) -> None:
-        """A line that stays, above the bars."""
+        """Print a line above the bars. It stays when the bars are gone."""
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class Bar:
+    """A progress bar of a `Display`."""
+
     def __init__(self, progress: Progress, id: TaskID, name: str) -> None:
         self._progress, self._id, self._name = progress, id, name
 
     def update(self, done: int, note: str | None = None, total: int | None = None) -> None:
+        """Show how much is done, with a short note. The note and the total stay as they were if they are None."""
         self._progress.update(self._id, completed=done, total=total)
         if note is not None:
             self._progress.update(self._id, note=escape(note))
 
     def finish(self, text: str, done: int) -> None:
+        """Fill the bar. If standard error is not a terminal, print the text instead."""
         self._progress.update(self._id, total=done, completed=done)
         if self._progress.disable:
             self._progress.console.print(f"{self._name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
+    """Print a table on standard output.
+
+    Args:
+        head: The column headings.
+        rows: The cells, row by row.
+        title: The title above the table.
+    """
     table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
     prose = False
     for number, name in enumerate(head):
         cells = [row[number] for row in rows]
-        wide = max(map(len, cells), default=0) > 40  # prose may fold, names and numbers may not
+        wide = max(map(len, cells), default=0) > 40  # long texts may wrap, names and numbers may not
         prose = prose or wide
         numeric = number > 0 and any(cell[:1].isdigit() for cell in cells)
         table.add_column(name, justify="right" if numeric else "left", no_wrap=not wide)
@@ -107,22 +124,27 @@ def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None
 
 
 def console(prose: bool = False) -> Console:
-    """Standard output. On a narrow terminal rich would cut numbers off; better that their lines wrap."""
+    """Return a console for standard output.
+
+    On a narrow terminal, rich would cut off numbers. Unless there is prose to wrap, the console is therefore at least
+    200 characters wide, and the terminal wraps the lines.
+    """
     return Console(width=None if prose else max(Console().width, 200))
 
 
 def print_line(text: str) -> None:
+    """Print a line on standard output."""
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One object on one line."""
+    """Print a value as JSON on one line of standard output."""
     sys.stdout.write(to_json(value) + "\n")
     sys.stdout.flush()
 
 
 def draw_runs(followers: list[Follower]) -> RenderableType:
-    """Draw a table of runs, and one of the clients of a run that is going on."""
+    """Return a table of runs, and a table of the clients of a run: one that is not finished, else the last one."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
     for name in ("run", "", "step", "updates", "accuracy", "tau", "lost", "left"):
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
@@ -150,7 +172,7 @@ def _draw_run(follower: Follower) -> list[RenderableType]:
 
 
 def _draw_clients(follower: Follower) -> Table:
-    """Draw the clients of one run that reported last."""
+    """Return a table of the clients that reported last."""
     head = ("client", "updates", "mean time of a job", "last tau", "last update at")
     table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.name)}")
     recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
@@ -163,35 +185,44 @@ def _draw_clients(follower: Follower) -> Table:
 
 
 def _run_name(path: Path, folder: Path) -> str:
+    """Return a run's path relative to the folder that is watched."""
     return str(path.relative_to(folder)) if path != folder else path.name
 
 
 def watch_runs(folder: Path, once: bool) -> None:
-    """Show the runs in a folder, down to three levels, until all are finished."""
+    """Show the runs in a folder until all are finished. A run may be the folder itself, or lie one or two levels below.
+
+    Args:
+        folder: The folder to watch.
+        once: Print the tables once instead.
+
+    Raises:
+        ConfigError: The folder does not exist, or `once` finds no run.
+    """
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder")
+        raise ConfigError(f"{folder} is not a folder; give the folder of an experiment, a run or a deployment")
     followers: dict[Path, Follower] = {}
 
-    def look() -> RenderableType:
-        paths = {path.parent for pattern in _DEPTHS for path in folder.glob(pattern)}
-        for gone in followers.keys() - paths:
-            del followers[gone]
+    def find_and_draw() -> RenderableType:
+        paths = {path.parent for pattern in _PATTERNS for path in folder.glob(pattern)}
+        for removed in followers.keys() - paths:
+            del followers[removed]
         for path in sorted(path for path in paths if (path / CONFIG).exists()):
             followers.setdefault(path, Follower(path, _run_name(path, folder))).refresh()
         if not followers:
             return f"waiting for a run in {folder}"
         return draw_runs([followers[path] for path in sorted(followers)])
 
-    first = look()
+    first = find_and_draw()
     if once:
         if not followers:
-            raise ConfigError(f"no run in {folder}")
+            raise ConfigError(f"no run in {folder} or up to two levels below it")
         console().print(first)
         return
     with Live(first, auto_refresh=False) as live:
-        quiet = 0  # looks in a row at which nothing was running: an experiment's next run may be about to begin
+        quiet = 0  # times in a row that nothing was running; an experiment's next run may be about to begin
         while quiet < _QUIET:
             time.sleep(0.5)
-            live.update(look(), refresh=True)
-            over = bool(followers) and all(follower.outcome for follower in followers.values())
-            quiet = quiet + 1 if over else 0
+            live.update(find_and_draw(), refresh=True)
+            all_ended = bool(followers) and all(follower.outcome for follower in followers.values())
+            quiet = quiet + 1 if all_ended else 0

@@ -10,7 +10,7 @@ from fadas.cli.options import Json
 
 
 def list_() -> None:
-    """List the algorithms and the parts they are made of, delay models, tasks and executors."""
+    """List what an experiment can use: algorithms and their parts, delay models, tasks and executors."""
     from fadas.algorithms.combine import COMBINES
     from fadas.algorithms.optimizers import OPTIMIZERS
     from fadas.algorithms.presets import ALGORITHMS
@@ -34,34 +34,38 @@ def list_() -> None:
 
 
 def _about(make: Any) -> tuple[str, str]:
-    """The first line of what a registry's entry says of itself, and its parameters with their defaults."""
+    """Return the first line of a registry entry's docstring, and its parameters with their defaults."""
     text = (getattr(make, "func", make).__doc__ or "").partition("\n")[0]
-    taken = [p for p in inspect.signature(make).parameters.values() if p.name not in ("task", "local", "seed")]
-    plain = (str, bool, int, float, tuple, type(None))
-    return text, ", ".join(f"{p.name}={p.default}" if isinstance(p.default, plain) else p.name for p in taken)
+    parameters = [p for p in inspect.signature(make).parameters.values() if p.name not in ("task", "local", "seed")]
+    shown = (str, bool, int, float, tuple, type(None))  # types of the defaults that are shown
+    return text, ", ".join(f"{p.name}={p.default}" if isinstance(p.default, shown) else p.name for p in parameters)
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="cpu|gpu|ray|plan")] = "cpu",
-    scale: Annotated[float, typer.Option(min=0.001, help="Shrink or grow the workload.")] = 1.0,
+    what: Annotated[str, typer.Argument(metavar="cpu|gpu|ray|plan", help="The benchmark.")] = "cpu",
+    scale: Annotated[float, typer.Option(min=0.001, help="Multiply the workload, e.g. 0.1 for a short trial.")] = 1.0,
     json_: Json = False,
 ) -> None:
-    """Measure fadas on this machine: ratios against a plain baseline in the same run, and memory.
+    """Measure speed and memory on this machine. Speed is relative to a plain baseline in the same run.
 
-    cpu, gpu, ray: executors against plain PyTorch. plan: planning at scale.
+    `cpu`, `gpu` and `ray` compare executors with plain PyTorch. `plan` measures the planner with up to a million
+    clients.
     """
     import platform
 
     import torch
 
     if not math.isfinite(scale):
-        raise typer.BadParameter(f"--scale must be a finite number, not {scale}")
+        raise typer.BadParameter(f"--scale must be a finite number, got {scale}")
     from fadas.cli.bench import BENCHES
     from fadas.cli.terminal import print_json, print_table
     from fadas.experiments.provenance import commit, versions
     from fadas.registry import lookup
 
-    source = {"versions": versions(), "commit": commit()}  # asked first: the tree may change meanwhile
+    source = {
+        "versions": versions(),
+        "commit": commit(),
+    }  # read first: the working tree may change during the benchmark
     tables = lookup(BENCHES, "benchmark", what)(scale)
     machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}
     if torch.cuda.is_available():
@@ -78,5 +82,6 @@ def bench(
 
 
 def add_to(app: typer.Typer) -> None:
+    """Add these commands to the app."""
     app.command("list", epilog="Example: `fadas list`")(list_)
     app.command(epilog="Example: `fadas bench cpu --json`")(bench)

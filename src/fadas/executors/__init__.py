@@ -1,4 +1,4 @@
-"""Executors, and the choice of one."""
+"""Executors: where jobs are trained, and how many at a time."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from fadas.executors.ray import Ray
 __all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
 
 
-# Each is called as EXECUTORS[name](task, local, seed, device, **options).
+# An entry is called as EXECUTORS[name](task, local, seed, device, **options).
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "auto": auto,
     "inline": Inline,

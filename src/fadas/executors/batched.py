@@ -1,4 +1,4 @@
-"""Everything pending at once, in this process: for models so small that one job cannot fill the machine."""
+"""The batched executor: all pending jobs at once, in this process."""
 
 import torch
 
@@ -12,22 +12,41 @@ from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD
 from fadas.validate import at_least
 
-SMALL = 2_000_000  # below this load, calling kernels takes longer than their arithmetic: a second thread only waits
+SMALL = 2_000_000  # up to this step cost, kernel calls take longer than their arithmetic: more threads only wait
 
 
 def step_cost(task: Task, local: LocalSGD) -> tuple[int, int]:
-    """The network's parameters, and parameters x batch: how much there is to a local step."""
+    """Return the cost of a local step: the number of parameters, and this number times the batch size."""
     parameters = sum(p.numel() for p in task.module().parameters())
     return parameters, parameters * min(local.batch_size, max(task.sizes))
 
 
 class Batched(Executor):
-    """Waits until a job is needed, then trains all pending jobs together, at most `size` in one call."""
+    """Trains all pending jobs in one call when the first update is needed, for small models.
+
+    A single job of a small model cannot use the whole machine. Many jobs in one call can.
+
+    Args:
+        task: Model, data and loss. Its clients' examples must have one shape.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: Where to train: "cpu", "cuda", "cuda:1", ...
+        size: The largest number of jobs in one call.
+
+    Raises:
+        ValueError: In `preflight`, if the model cannot be trained in batches with the same result as job by job.
+
+    Example:
+        >>> executor = Batched(task, LocalSGD(), seed=0, size=32)
+        >>> executor.preflight()
+        >>> executor.submit(job, start, due=0)
+        >>> update = executor.collect(job)
+    """
 
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:
         at_least(1, size=size)
         self.size, self.device = size, device
-        # One is enough for a small network: threads that were used once go on spinning, in the way of the others.
+        # A small network needs one thread. Other threads would keep spinning after use, and slow down the first one.
         self._threads = 1 if step_cost(task, local)[1] <= SMALL else torch.get_num_threads()
         with torch_threads(self._threads):
             self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
@@ -35,18 +54,22 @@ class Batched(Executor):
         self._done: dict[int, Update] = {}
 
     def preflight(self) -> None:
+        """Refuse a model that cannot be trained in batches, or learns differently there."""
         with torch_threads(self._threads):
             self._trainer.check_batching()
 
     def submit(self, job: Job, start: Model, due: int) -> None:
+        """Remember a job until an update is needed."""
         self._pending[job.id] = (job, start)
 
     def collect(self, job: Job) -> Update:
+        """Return the update of a submitted job. Train all pending jobs if this one is still pending."""
         if job.id not in self._done:
             self._train_pending()
         return self._done.pop(job.id)
 
     def _train_pending(self) -> None:
+        """Train all pending jobs, at most `size` in one call."""
         work = [self._pending[id] for id in sorted(self._pending)]
         self._pending.clear()
         with torch_threads(self._threads):
@@ -56,15 +79,17 @@ class Batched(Executor):
                         self._done[update.job.id] = update
 
     def finished(self) -> list[Update]:
-        """What is trained and not yet collected. In other company it might be rounded differently."""
+        """Return the updates that are not collected yet. Beside other jobs they might be rounded differently."""
         return list(self._done.values())
 
     def evaluate(self, model: Model) -> dict[str, float]:
+        """Return the task's metrics of a model."""
         flat = self._trainer.flat
         flat.load(model)
         with torch_threads(self._threads):
             return self._trainer.task.evaluate(flat.module)
 
     def close(self) -> None:
+        """Forget the jobs and updates that have not been collected."""
         self._pending.clear()
         self._done.clear()

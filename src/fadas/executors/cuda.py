@@ -1,8 +1,11 @@
-"""One GPU: local steps captured as CUDA graphs, replayed for several clients at a time.
+"""The cuda executor: one GPU, with local steps captured as CUDA graphs and replayed for several clients at a time.
 
-A local step of a small network is hundreds of kernels of microseconds each: launched one by one, they leave the GPU
-idle. Captured once and replayed, they do not; and several clients at a time, each on its own stream, fill the rest.
-Each stream is fed by a thread of its own that stays a few steps ahead: a full queue would hold up all the others.
+A local step of a small network is hundreds of kernels that take microseconds each. Launched one by one, they leave the
+GPU idle most of the time.
+
+- A CUDA graph captures the kernels of a step once. Replaying the graph launches all of them together.
+- Several clients train at the same time, each on its own stream. They use the rest of the GPU.
+- Each stream has its own thread, which stays only a few steps ahead. A full queue would block all other streams.
 """
 
 import gc
@@ -27,15 +30,33 @@ from fadas.training.flat_module import FlatModule
 from fadas.training.preflight import random_devices
 from fadas.training.sgd import LocalSGD, epoch_rows, job_seed
 
-_AHEAD = 3  # steps that a thread may be ahead of its stream
-_MOST = 14  # lanes: torch has 32 streams, and graphs that were captured on the same one share a workspace of cuBLAS
+_AHEAD = 3  # how many steps a thread may be ahead of its stream
+_MOST = 14  # lanes: torch has 32 streams, and graphs captured on the same stream share a cuBLAS workspace
 
 
 class Cuda(Executor):
-    """One GPU: captured local steps, replayed for several clients at a time.
+    """One GPU, with captured local steps that are replayed for several clients at a time.
 
-    Jobs start as soon as they are submitted, in that order. Results are tensors that the GPU may still be computing;
-    whoever reads their values waits.
+    Jobs start as soon as they are submitted, in the order of submission. The tensors of an update may still be in
+    computation on the GPU. Reading their values waits for the GPU.
+
+    Args:
+        task: Model, data and loss. Its clients' examples must have one shape. The data are copied to the GPU.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: Where to train: "cuda", "cuda:1", ...
+        precision: "fp32", "tf32" or "bf16".
+        streams: How many clients train at the same time. Networks with dropout always use one stream.
+        compile: Compile the network. It pays when a run is long.
+
+    Raises:
+        ValueError: The device is not a CUDA device, or the number of streams is out of range.
+        RuntimeError: The local steps cannot be captured, for example because they read a value on the host.
+
+    Example:
+        >>> executor = Cuda(task, LocalSGD(), seed=0, device="cuda", streams=8)
+        >>> executor.submit(job, start, due=0)
+        >>> update = executor.collect(job)
     """
 
     shared_options = (*Executor.shared_options, "compile")
@@ -64,21 +85,21 @@ class Cuda(Executor):
         drawn = random_devices(FlatModule(task.module(seed), device), task)
         if "cpu" in drawn:
             raise RuntimeError("the module or the loss draws random numbers on the host, which a graph would repeat")
-        # Captured dropout takes its seed from the device's one generator: with one stream, each job can set it first.
+        # Captured dropout takes its seed from the device's only generator. Each job sets this seed, so one job at a time.
         self.random = "cuda" in drawn
         streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
         self._autocast = use_precision(precision, device)
-        self.forward = _compiled(_forward) if compile else _forward  # once for the modules of all lanes
+        self.forward = _compiled(_forward) if compile else _forward  # compiled once, for the modules of all lanes
         with _uncollected():
             self._prepare(task, local, streams, compile)
         self._threads = ThreadPoolExecutor(streams)
         self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
 
     def _prepare(self, task: Task, local: LocalSGD, streams: int, compile: bool) -> None:
-        """Capture the local steps, for full batches once per lane."""
+        """Capture the local steps: for full batches once per lane, for short batches on a few shared benches."""
         short = {local.short_batch(size) for size in task.sizes} - {0}
-        # Short batches are rare: a few benches with a graph for each of their sizes serve all lanes in turn.
+        # Short batches are rare. All lanes share a few benches, which have a graph for each short batch size.
         self._benches = [Bench(self, sorted(short), _forward) for _ in range(min(2, streams))]
         self._lanes = SimpleQueue[Lane]()
         for _ in range(streams):
@@ -87,19 +108,22 @@ class Cuda(Executor):
         self._evaluated = _compiled(self.evaluation.module) if compile else self.evaluation.module
         self._evaluation_stream = torch.cuda.Stream(self.device)
         if compile:
-            self.evaluate(self.evaluation.read())  # the compiler's time is part of the set-up, not of the first round
+            self.evaluate(self.evaluation.read())  # compile now, and not during the first round
 
     def autocast(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch trains in the chosen precision."""
         return torch.autocast("cuda", torch.bfloat16, enabled=self._autocast)
 
     def submit(self, job: Job, start: Model, due: int) -> None:
+        """Hand a job to the next free lane."""
         stream = torch.cuda.current_stream(self.device)
-        ready = _record(stream)  # the start model may still be in the making
+        ready = _record(stream)  # the GPU may still be computing the start model
         self._jobs[job.id] = self._threads.submit(self._run, job, start, stream, ready)
 
     def _run(
         self, job: Job, start: Model, home: torch.cuda.Stream, ready: torch.cuda.Event
     ) -> tuple[Update, torch.cuda.Event]:
+        """Train a job on a free lane. Return the update, and the event that marks its completion on the GPU."""
         lane = self._lanes.get()
         try:
             return lane.run(job, start, home, ready)
@@ -107,18 +131,20 @@ class Cuda(Executor):
             self._lanes.put(lane)
 
     def borrow(self) -> "Bench":
-        """A bench for a short batch, locked: one whose last borrower is done, if there is one."""
+        """Lock a bench for a short batch and return it. Prefer one whose last borrower is done."""
         bench = next((b for b in self._benches if b.free.query() and not b.lock.locked()), self._benches[0])
         bench.lock.acquire()
         self._benches = [*self._benches[1:], self._benches[0]]
         return bench
 
     def collect(self, job: Job) -> Update:
+        """Return the update of a submitted job. The current stream will wait for its tensors."""
         update, done = self._jobs.pop(job.id).result()
         torch.cuda.current_stream(self.device).wait_event(done)
         return update
 
     def evaluate(self, model: Model) -> dict[str, float]:
+        """Return the task's metrics of a model, computed on a stream of their own."""
         stream = self._evaluation_stream
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream), self.autocast():
@@ -126,24 +152,36 @@ class Cuda(Executor):
             return self.task.evaluate(self._evaluated, chunk=2500)  # type: ignore[arg-type]
 
     def close(self) -> None:
+        """Cancel the jobs that have not started, wait for the others, and release the graphs."""
         self._threads.shutdown(cancel_futures=True)
         self._jobs.clear()
         torch.cuda.synchronize(self.device)
-        self._benches.clear()  # graphs and their memory go now, not when Python next looks for cycles
+        self._benches.clear()  # free the graphs' memory now, and not when Python next collects garbage
         while not self._lanes.empty():
             self._lanes.get()
 
 
 @dataclass(frozen=True)
 class Captured:
-    """One local step for batches of one size: its graph, and the tensors it reads its batch from."""
+    """One captured local step, for batches of one size.
+
+    Args:
+        graph: The CUDA graph of the step.
+        batch: The tensors from which the graph reads its batch.
+    """
 
     graph: torch.cuda.CUDAGraph
     batch: Sequence[Tensor]
 
 
 class Bench:
-    """A module with a captured local step for each of some batch sizes."""
+    """A module with captured local steps, one for each of the given batch sizes.
+
+    Args:
+        executor: The executor that this bench belongs to.
+        sizes: The batch sizes.
+        forward: A function that calls the module, possibly compiled.
+    """
 
     def __init__(self, executor: Cuda, sizes: Sequence[int], forward: Callable[..., Tensor]) -> None:
         self.executor, self._forward = executor, forward
@@ -153,14 +191,15 @@ class Bench:
         self._optimizer = torch.optim.SGD(parameters, local.lr, weight_decay=local.weight_decay, fused=True)
         self.loss = torch.zeros((), device=executor.device)
         self.lock = threading.Lock()
-        self.free = _record(torch.cuda.current_stream(executor.device))  # when the last borrower's step is done
+        self.free = _record(torch.cuda.current_stream(executor.device))  # reached when the last borrower's step is done
         initial = self.flat.read()
-        pool = torch.cuda.graph_pool_handle()  # the graphs of a bench never run at once: they may share their memory
+        pool = torch.cuda.graph_pool_handle()  # a bench runs one graph at a time, so its graphs can share memory
         stream = torch.cuda.Stream(executor.device)
         self.captured = {size: self._capture(size, stream, pool) for size in sizes}
         self.flat.load(initial)
 
     def _step(self, batch: Sequence[Tensor]) -> None:
+        """Take a local step with ordinary kernel launches. `_capture` records it."""
         *inputs, targets = batch
         self._optimizer.zero_grad(set_to_none=True)
         with self.executor.autocast():
@@ -168,12 +207,13 @@ class Bench:
         loss.backward()
         self._optimizer.step()
         self.loss += loss.detach()
-        self.flat.tie()  # within the graph: it reads and writes the same buffers every time
+        self.flat.tie()  # inside the graph, which must use the same buffers every time
 
     def _capture(self, size: int, stream: torch.cuda.Stream, pool: Any) -> Captured:
+        """Capture a local step for batches of one size."""
         task = self.executor.task
         *inputs, targets = (tensor[:1].to(self.executor.device) for tensor in task.clients[0])
-        example = [*task.prepare(inputs, torch.Generator().manual_seed(0)), targets]  # as they are when they train
+        example = [*task.prepare(inputs, torch.Generator().manual_seed(0)), targets]  # augmented, as in training
         batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
         batch = [_as_captured(column) for column in batch]
         self.flat.module.train()
@@ -188,13 +228,13 @@ class Bench:
             with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 self._step(batch)
         except BaseException:
-            torch.cuda.set_stream(home)  # a capture that fails would leave us on its stream
+            torch.cuda.set_stream(home)  # a failed capture leaves its own stream as the current one
             raise
         graph.replay()  # the first replay uploads the graph
         return Captured(graph, batch)
 
     def step(self, batch: Sequence[Tensor]) -> None:
-        """One local step on this batch, queued on the current stream."""
+        """Queue a local step on this batch on the current stream."""
         captured = self.captured[len(batch[-1])]
         for static, column in zip(captured.batch, batch):
             static.copy_(column)
@@ -202,7 +242,12 @@ class Bench:
 
 
 class Lane:
-    """A stream, and the bench that the full batches of its job are trained on."""
+    """A stream with its bench, on which full batches are trained.
+
+    Args:
+        executor: The executor that this lane belongs to.
+        bench: The bench.
+    """
 
     def __init__(self, executor: Cuda, bench: Bench) -> None:
         self.executor, self.bench = executor, bench
@@ -212,7 +257,17 @@ class Lane:
     def run(
         self, job: Job, start: Model, home: torch.cuda.Stream, ready: torch.cuda.Event
     ) -> tuple[Update, torch.cuda.Event]:
-        """Queue a whole job on this lane's stream, staying a few steps ahead of it."""
+        """Queue all steps of a job on this lane's stream, at most a few steps ahead of the GPU.
+
+        Args:
+            job: The job.
+            start: The model to start from.
+            home: The stream on which the update will be used.
+            ready: The event after which the start model can be read.
+
+        Returns:
+            The update, and the event after which its tensors can be read.
+        """
         executor, bench = self.executor, self.bench
         under_way = deque[torch.cuda.Event]()
         with torch.cuda.stream(self.stream):
@@ -223,7 +278,7 @@ class Lane:
             if executor.random:
                 torch.cuda.manual_seed(job_seed(executor.seed, job))
             rows = send(torch.cat(epochs), executor.device)
-            data = [_as_captured(column.index_select(0, rows)) for column in data]  # a batch is then a slice
+            data = [_as_captured(column.index_select(0, rows)) for column in data]  # so that each batch is a slice
             size = executor.local.batch_size
             lengths = [min(size, len(epoch) - at) for epoch in epochs for at in range(0, len(epoch), size)]
             steps = list(zip(*(column.split(lengths) for column in data), strict=True))
@@ -240,20 +295,20 @@ class Lane:
             for tensor in (start.params, start.buffers):
                 tensor.record_stream(self.stream)
             for tensor in (delta, buffers, loss):
-                tensor.record_stream(home)  # used there later: its memory is not to be given away before
+                tensor.record_stream(home)  # used on that stream later, so its memory must not be reused before
             done = _record(self.stream)
         examples = executor.task.sizes[job.client]
         return Update(job, delta, buffers, start.params, examples, {"loss": loss}), done
 
     def _short_step(self, batch: Sequence[Tensor]) -> None:
-        """One step on a borrowed bench: the model goes there and comes back."""
+        """Take a step on a borrowed bench. The model is copied there and back."""
         own, other = self.bench, self.executor.borrow()
         try:
             self.stream.wait_event(other.free)
-            other.flat.take(own.flat)
+            other.flat.copy_from(own.flat)
             other.loss.copy_(own.loss)
             other.step(batch)
-            own.flat.take(other.flat)
+            own.flat.copy_from(other.flat)
             own.loss.copy_(other.loss)
             other.free = _record(self.stream)
         finally:
@@ -262,7 +317,7 @@ class Lane:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is collected within: to destroy another executor's graphs during a capture would spoil it."""
+    """Turn garbage collection off. If it destroyed another executor's graphs during a capture, the capture would fail."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -278,25 +333,29 @@ def _forward(module: nn.Module, *inputs: Tensor) -> Tensor:
 
 
 def _compiled(what: Any) -> Any:
-    """Compiled by rules: Inductor would else time several kernels and keep the fastest of this very run."""
+    """Return a compiled module or function, with kernels chosen by fixed rules.
+
+    By default, Inductor times several kernels and keeps the fastest one, which may differ between runs.
+    """
     from torch._inductor import config
 
     return torch.compile(what, options={"deterministic": True} if hasattr(config, "deterministic") else {})
 
 
 def _as_captured(column: Tensor) -> Tensor:
-    """Laid out as the captured steps read it: images with the channels last."""
+    """Return a column in the memory layout of the captured steps: images have their channels last."""
     return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
 
 
 def _record(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    event = torch.cuda.Event(blocking=True)  # whoever waits for it on the host leaves the processor to others
+    """Record an event on a stream."""
+    event = torch.cuda.Event(blocking=True)  # a thread that waits for it does not use the CPU meanwhile
     event.record(stream)
     return event
 
 
 def _on_device(task: Task, device: str) -> Task:
-    """The task with its data on the device, once."""
+    """Return the task with its data on the device. Data that clients share are copied once."""
     clients: Any
     if isinstance(task.clients, Subsets):
         parts = [part.to(device) for part in task.clients.parts]

@@ -1,4 +1,4 @@
-"""One job at a time, in this process, when it is needed."""
+"""The inline executor: one job at a time, in this process."""
 
 import torch
 
@@ -14,9 +14,23 @@ from fadas.training.sgd import LocalSGD
 
 
 class Inline(Executor):
-    """Trains a job when it is collected: the reference that every other executor must agree with.
+    """Trains one job at a time, in this process, when its update is needed.
 
-    It trains with one thread, as workers do: the number of threads may change the last bits.
+    This executor is the reference. All others must agree with it.
+
+    Args:
+        task: Model, data and loss.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: Where to train: "cpu", "cuda", "cuda:1", ...
+        precision: "fp32", "tf32" (CUDA only) or "bf16".
+        threads: The number of torch threads that train. None: one, as in workers. The number of threads may change
+            the last bits of the results.
+
+    Example:
+        >>> executor = Inline(task, LocalSGD(), seed=0)
+        >>> executor.submit(job, start, due=0)
+        >>> update = executor.collect(job)
     """
 
     def __init__(
@@ -34,17 +48,21 @@ class Inline(Executor):
         self._pending: dict[int, Model] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
+        """Remember a job until it is collected."""
         self._pending[job.id] = start
 
     def collect(self, job: Job) -> Update:
+        """Train a submitted job and return its update."""
         start = self._pending.pop(job.id)
         with use_threads(self._threads):
             return train_job(self.evaluation, self.task, self.local, self.seed, job, start, self._autocast)
 
     def evaluate(self, model: Model) -> dict[str, float]:
+        """Return the task's metrics of a model."""
         self.evaluation.load(model)
         with torch.autocast(torch.device(self.evaluation.device).type, torch.bfloat16, enabled=self._autocast):
             return self.task.evaluate(self.evaluation.module)
 
     def close(self) -> None:
+        """Forget the jobs that have not been collected."""
         self._pending.clear()

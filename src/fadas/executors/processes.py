@@ -1,7 +1,7 @@
-"""Several processes of this machine, each with one job at a time.
+"""The processes executor: several processes on this machine, each with one job at a time.
 
-Workers are forked: they share the task and its data with this process, at no cost and without pickling, so any task
-will do. Models travel through memory that all processes see.
+Workers are forked. They share the task and its data with this process, without a copy and without pickling, so every
+task works. Models are exchanged through shared memory.
 """
 
 import mmap
@@ -26,18 +26,22 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
+from fadas.validate import at_least
 
 _MOST = 1000  # workers
-_ATTEMPTS = 3  # a job that takes its worker down so often (for lack of memory, say) ends the run
+_ATTEMPTS = 3  # a job that crashes its worker this often, for example because memory runs out, ends the run
 
 
 def can_fork() -> bool:
-    """Where torch sees a GPU, its first backward pass starts threads, and processes forked later cannot train."""
+    """Return whether worker processes can be forked: on Linux, if torch sees no GPU.
+
+    With a GPU, torch's first backward pass starts threads. Processes that are forked later cannot train.
+    """
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
 class Slot:
-    """A worker's place for one job: the model it starts from goes in, what it learned comes out."""
+    """A worker's place for one job, with shared memory for the start model and then for the result."""
 
     def __init__(self, worker: "Worker", like: Model) -> None:
         self.worker = worker
@@ -48,14 +52,17 @@ class Slot:
 
 
 def _shared(like: Tensor) -> Tensor:
-    """Memory that forked processes share. Not in /dev/shm, of which a container has but 64 MB."""
+    """Return an uninitialised tensor in memory that forked processes share.
+
+    /dev/shm is not used, because a container may have only 64 MB of it.
+    """
     if not like.numel():
         return torch.empty_like(like)
     return torch.frombuffer(mmap.mmap(-1, like.nbytes), dtype=like.dtype)
 
 
 class Worker:
-    """A forked process that trains the jobs in its two slots, in the order in which it is told of them."""
+    """A forked process with two slots. It trains their jobs in the order in which they were sent."""
 
     def __init__(self, pool: "Processes") -> None:
         self.pool = pool
@@ -64,26 +71,28 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        ours, theirs = torch.multiprocessing.get_context("fork").Pipe()
+        """Fork the process."""
+        parent_pipe, child_pipe = torch.multiprocessing.get_context("fork").Pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if not self.pid:
-            ours.close()
-            self._work(theirs)
-        theirs.close()
-        self.pipe = ours
+            parent_pipe.close()
+            self._work(child_pipe)
+        child_pipe.close()
+        self.pipe = parent_pipe
 
     def _work(self, pipe: Any) -> NoReturn:
-        """The worker's life: train until the pipe ends. Leaves without any clean-up that belongs to the parent."""
+        """Train jobs in the forked process until the pipe closes. Exit without the parent's clean-up handlers."""
         code = 1
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent sees to us
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends its workers
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _own_streams()
-            for other in self.pool.workers:  # the parent's ends: else their workers would outlive the parent with us
-                other.pipe.close()
-            torch.set_num_threads(1)  # more would wait for each other, and change the last bits
+            _reopen_streams()
+            # Close the pipe ends inherited from the parent. Otherwise the other workers would not notice its death.
+            for worker in self.pool.workers:
+                worker.pipe.close()
+            torch.set_num_threads(1)  # more threads would wait for each other, and change the last bits
             pool = self.pool
             flat = FlatModule(pool.task.module(pool.seed))
             while True:
@@ -92,8 +101,9 @@ class Worker:
                 start = Model(slot.params.clone(), slot.buffers.clone())
                 try:
                     update = train_job(flat, pool.task, pool.local, pool.seed, Job(*job), start)
-                except BaseException as error:  # sys.exit too: the parent tells why
-                    reason = f"{type(error).__name__}: {error}".splitlines()[0]  # first: messages show one line
+                except BaseException as error:  # also SystemExit: the parent reports the reason
+                    # The reason comes before the traceback, because messages show one line.
+                    reason = f"{type(error).__name__}: {error}".splitlines()[0]
                     pipe.send((place, None, f"{reason}\n{traceback.format_exc()}"))
                     continue
                 slot.params.copy_(update.delta)
@@ -105,28 +115,32 @@ class Worker:
             os._exit(code)
 
     def send(self, slot: Slot) -> None:
+        """Send a slot's job to the process."""
         assert slot.job is not None
         assert slot.start is not None
         slot.params.copy_(slot.start.params)
         slot.buffers.copy_(slot.start.buffers)
         self.under_way.append(slot)
-        with suppress(ConnectionError):  # a dead worker: whoever waits for it finds out and starts another
+        with suppress(ConnectionError):  # the worker has died: `Processes._receive` will replace it
             self.pipe.send((self.slots.index(slot), tuple(slot.job)))
 
     def replace(self) -> None:
-        """The process has died: another takes its place and does its jobs again."""
+        """Start a new process in place of one that has died, and send its jobs again."""
         self.stop()
         lost = list(self.under_way)
         self.under_way.clear()
         if lost:
             lost[0].attempts += 1
             if lost[0].attempts >= _ATTEMPTS:
-                raise RuntimeError(f"{lost[0].job} took its worker process down {_ATTEMPTS} times: out of memory?")
+                raise RuntimeError(
+                    f"{lost[0].job} crashed its worker process {_ATTEMPTS} times; if memory runs out, try fewer workers"
+                )
         self.start()
         for slot in lost:
             self.send(slot)
 
     def stop(self) -> None:
+        """Kill the process, if there is one."""
         if self.pid:
             self.pipe.close()
             os.kill(self.pid, signal.SIGKILL)
@@ -134,28 +148,48 @@ class Worker:
         self.pid = 0
 
 
-def _own_streams() -> None:
-    """What user code prints must not pass through the parent's progress display, whose locks a fork may have copied."""
-    with suppress(OSError):  # where there is none
+def _reopen_streams() -> None:
+    """Replace stdout and stderr, which may be wrapped by the parent's progress display.
+
+    A fork may have copied the display's locks in a locked state, and then a print of the user's code would hang.
+    """
+    with suppress(OSError):  # stdout or stderr may be closed
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
 
 
 class Processes(Pool[Slot]):
-    """Several worker processes on this machine, one job each; by default as many as torch would use threads.
+    """Several worker processes on this machine, each with one job at a time.
 
-    A worker that dies is replaced, and its job is done again.
+    A worker that dies is replaced, and its jobs are trained again. Linux only, and only without a visible GPU.
+
+    Args:
+        task: Model, data and loss.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: "cpu". Other devices are refused.
+        workers: The number of processes. None: the number of threads that torch would use.
+
+    Raises:
+        ValueError: The device is not the CPU, processes cannot be forked, or there are too many workers.
+
+    Example:
+        >>> executor = Processes(task, LocalSGD(), seed=0, workers=2)
+        >>> executor.submit(job, start, due=0)
+        >>> update = executor.collect(job)
+        >>> executor.close()
     """
 
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
         if device != "cpu":
-            raise ValueError(f"the processes executor is for the CPU, not {device!r}")
+            raise ValueError(f'device must be "cpu" for the processes executor, got {device!r}')
         if not can_fork():
-            hint = "Linux, and no GPU in sight (CUDA_VISIBLE_DEVICES= hides it): torch cannot train in forks beside one"
-            raise ValueError(f"the processes executor needs {hint}")
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers must be at least 1, not {workers}")
+            raise ValueError(
+                "the processes executor needs Linux, and a machine whose GPUs are hidden: torch cannot train in forked "
+                "processes if it sees a GPU. To hide the GPUs, set the environment variable CUDA_VISIBLE_DEVICES="
+            )
+        at_least(1, workers=workers)
         if workers is not None and workers > _MOST:
-            raise ValueError(f"{workers:,} workers are more than a machine can bear ({_MOST} at most)")
+            raise ValueError(f"workers must be at most {_MOST}, got {workers}")
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []
@@ -163,9 +197,10 @@ class Processes(Pool[Slot]):
         self._count = workers or self._threads
 
     def submit(self, job: Job, start: Model, due: int) -> None:
-        if not self.workers:  # not before there is work: a process that is never needed would only linger
-            self._threads = torch.get_num_threads()  # as they are now, for evaluation and for afterwards
-            torch.set_num_threads(1)  # this process's other threads would take the workers' cores, only to wait there
+        """Queue a job. The first job starts the workers."""
+        if not self.workers:
+            self._threads = torch.get_num_threads()  # used for evaluation, and restored by `close`
+            torch.set_num_threads(1)  # this process's other threads would only wait, on the workers' cores
             for _ in range(self._count):
                 self.workers.append(Worker(self))
             self._free = [worker.slots[place] for place in range(2) for worker in self.workers]
@@ -193,13 +228,15 @@ class Processes(Pool[Slot]):
             delta, buffers = slot.params.clone(), slot.buffers.clone()
             examples, base = self.task.sizes[slot.job.client], slot.start.params
             yield slot, Update(slot.job, delta, buffers, base, examples, {"loss": loss})
-            slot.start = None  # its version may be freed
+            slot.start = None  # so that its version can be freed
 
     def evaluate(self, model: Model) -> dict[str, float]:
+        """Return the task's metrics of a model, computed in this process with all its threads."""
         with torch_threads(self._threads):
             return super().evaluate(model)
 
     def close(self) -> None:
+        """Kill the workers, and forget all jobs and updates."""
         super().close()
         if self.workers:
             torch.set_num_threads(self._threads)

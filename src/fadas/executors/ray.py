@@ -1,8 +1,10 @@
-"""A Ray cluster: one of this machine's own by default, or an existing one.
+"""The ray executor: a local Ray cluster by default, or an existing one.
 
-A worker is a Ray actor that holds the task. Each model version is put into the object store once, from where every
-node fetches it once; it is freed when nothing here holds it any more. A worker that dies is restarted by Ray, which
-then repeats its job. The server is on this process's CPU, which need not have a GPU where the workers have theirs.
+- A worker is a Ray actor that holds the task.
+- Each model version is put into the object store once, and every node fetches it once. It is freed when this process
+  no longer needs it.
+- Ray restarts a worker that dies, and repeats its job.
+- The server runs on the CPU of this process. The workers may have GPUs even if this machine has none.
 """
 
 import os
@@ -28,9 +30,10 @@ from fadas.executors.torch_settings import Precision, use_precision
 from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
+from fadas.validate import at_least
 
-_RETRIES = 3  # of a job that takes its worker down
-_PATIENCE = 120  # seconds for a worker that cannot be reached: Ray takes a while to see that a node is gone
+_RETRIES = 3  # how often a job that crashes its worker is repeated
+_PATIENCE = 120  # seconds to wait for an unreachable worker: Ray takes a while to notice that a node is gone
 _PLACES = 16  # jobs that a worker with a GPU has at hand: those that it trains together, and the next ones
 
 
@@ -39,7 +42,7 @@ def _is_cuda(device: str) -> bool:
 
 
 def _check_reachable(address: str) -> None:
-    """An error where nothing listens at host:port: Ray would try for a quarter of an hour."""
+    """Raise an error if nothing listens at host:port. Ray itself would keep trying for 15 minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "://" not in host:
         try:
@@ -49,50 +52,88 @@ def _check_reachable(address: str) -> None:
 
 
 class Trainer:
-    """What runs in a Ray worker. Loads the task once: every call names it, since a restarted worker has none."""
+    """The Ray actor in each worker. It loads the task once.
+
+    Every call passes a reference to the task, because a restarted worker has lost it.
+
+    Args:
+        path: The module search path of the driver.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: "cpu" or "cuda".
+        options: Options of the executor in the worker: `Cuda` on a GPU, else `Inline`.
+    """
 
     def __init__(self, path: list[str], local: LocalSGD, seed: int, device: str, options: dict[str, Any]) -> None:
         sys.path += [entry for entry in path if entry not in sys.path]  # the task may come from the user's own modules
-        torch.set_num_threads(1)  # a worker has one CPU; and the number of threads may change the last bits
+        torch.set_num_threads(1)  # a worker has one CPU, and more threads may change the last bits
         make = Cuda if _is_cuda(device) else Inline
         self._make, self._lock = lambda task: make(task, local, seed, device, **options), Lock()
         self._executor: Cuda | Inline | None = None
 
     def pid(self) -> int:
+        """Return the worker's process id."""
         return os.getpid()
 
     def train(self, task: list[Any], job: tuple[int, int, int], model: Any) -> tuple[Any, Any, float]:
+        """Train a job. Return the delta, the buffers and the mean loss.
+
+        Raises:
+            RuntimeError: The job failed. The message holds the reason and the traceback.
+        """
         try:
             executor = self._ready(task)
-            executor.submit(Job(*job), _model(model, executor.device), 0)
+            executor.submit(Job(*job), _make_model(model, executor.device), 0)
             update = executor.collect(Job(*job))
             return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
-        except (Exception, SystemExit) as error:  # as text: not every exception can travel
+        except (Exception, SystemExit) as error:  # as text, because not every exception can be pickled
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise RuntimeError(f"{reason}\n{traceback.format_exc()}") from None
 
     def evaluate(self, task: list[Any], model: Any) -> dict[str, float]:
+        """Return the task's metrics of a model."""
         executor = self._ready(task)
-        return executor.evaluate(_model(model, executor.device))
+        return executor.evaluate(_make_model(model, executor.device))
 
     def _ready(self, task: list[Any]) -> Cuda | Inline:
+        """Return the worker's executor. The first call loads the task and makes the executor."""
         import ray
 
-        with self._lock:  # with a GPU, several jobs may be the first
+        with self._lock:  # a worker with a GPU runs several calls at once
             if self._executor is None:
                 self._executor = self._make(ray.get(task[0]))
             return self._executor
 
 
-def _model(arrays: Any, device: str) -> Model:
+def _make_model(arrays: Any, device: str) -> Model:
     return Model(*(torch.tensor(array, device=device) for array in arrays))
 
 
 class Ray(Pool[Any]):
-    """A Ray cluster: local by default, `address` or RAY_ADDRESS for an existing one.
+    """Workers in a Ray cluster, which may be local or have several nodes.
 
-    With device = "cuda" a worker per GPU. `workers` defaults to the cluster's CPUs or, for CUDA, GPUs. `precision` and
-    `compile` are as for the executors that the workers have: inline, or cuda.
+    Each worker takes one CPU, and with a CUDA device also one GPU.
+
+    Args:
+        task: Model, data and loss. It must be picklable.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: Where the workers train: "cpu" or "cuda".
+        address: The address of an existing cluster. None: the environment variable RAY_ADDRESS, or else a new local
+            cluster. "local": a new local cluster.
+        workers: The number of workers. None: one for each free CPU, or with a CUDA device for each free GPU.
+        precision: "fp32", "tf32" (CUDA only) or "bf16". None: the default of the executor in the workers.
+        compile: Compile the network, on a GPU.
+
+    Raises:
+        ValueError: Ray is not installed, or an option is invalid.
+        RuntimeError: When the first job is submitted, if no cluster answers or it lacks CPUs or GPUs.
+
+    Example:
+        >>> executor = Ray(task, LocalSGD(), seed=0, workers=2)
+        >>> executor.submit(job, start, due=0)
+        >>> update = executor.collect(job)
+        >>> executor.close()
     """
 
     shared_options = Cuda.shared_options
@@ -104,12 +145,12 @@ class Ray(Pool[Any]):
 
     @classmethod
     def server_device(cls, device: str) -> str:
-        """Return "cpu": the server is in this process, which need not have a GPU."""
+        """Return "cpu": the server is in this process, which may have no GPU."""
         return "cpu"
 
     @classmethod
     def hardware(cls, device: str) -> str:
-        """Return the kind of workers."""
+        """Return what the workers train on, such as "Ray, cpu"."""
         return f"Ray, {device}"
 
     def __init__(
@@ -123,71 +164,73 @@ class Ray(Pool[Any]):
         precision: Precision | None = None,
         compile: bool = False,
     ) -> None:
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default: else it warns
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, Ray warns
         try:
             import ray
         except ImportError:
-            raise ValueError("the ray executor needs the extra: pip install -e '.[ray]' in a checkout") from None
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers must be at least 1, not {workers}")
+            raise ValueError("the ray executor needs Ray: run pip install -e '.[ray]' in a checkout") from None
+        at_least(1, workers=workers)
         super().__init__(task, local, seed)
         if torch.bfloat16 in (self._flat.params.dtype, self._flat.buffers.dtype):
-            raise ValueError('models in bfloat16 do not travel through Ray; precision = "bf16" trains others so')
+            raise ValueError('models in bfloat16 cannot be sent to Ray workers; use float32 and precision = "bf16"')
         self._ray, self._cuda, self._count = ray, _is_cuda(device), workers
-        told = address or os.environ.get("RAY_ADDRESS")
-        self._address = None if told == "local" else told
-        # Refused here, not in every worker; and evaluated as inline does. With GPUs, the workers see to both.
+        given = address or os.environ.get("RAY_ADDRESS")
+        self._address = None if given == "local" else given
+        # With CPU workers, this process checks the precision before any worker starts, and evaluates in it as inline
+        # does. With GPU workers, the workers do both.
         self._autocast = not self._cuda and use_precision(precision or "fp32", device)
         own: dict[str, Any] = {} if precision is None else {"precision": precision}
         self._options = (device, {**own, "compile": compile} if self._cuda else own)
         self._connected = False
         self._task: list[Any] = []
         self.actors: list[Any] = []
-        self._stored: dict[int, Any] = {}  # what is in the object store, by the model's identity
+        self._stored: dict[int, Any] = {}  # references to models in the object store, by id(model)
         self._under_way: dict[Any, tuple[Any, Job, Model]] = {}
-        self._out_of_reach: dict[int, float] = {}  # by job: since when
+        self._out_of_reach: dict[int, float] = {}  # by job id: since when its worker has been unreachable
 
     def submit(self, job: Job, start: Model, due: int) -> None:
+        """Queue a job. The first job starts the workers."""
         self._start()
         super().submit(job, start, due)
 
     def _start(self) -> None:
-        """Begin, where that has not been done: a cluster is not asked for anything before there is work."""
+        """Connect to the cluster and start the workers, unless this was done before. Called when there is work."""
         if self.actors:
             return
         ray = self._ray
         if not ray.is_initialized():
-            address = self._address or "local"  # else Ray joins whatever cluster was last begun on this machine
+            # Without an address, Ray would join the cluster that was started last on this machine.
+            address = self._address or "local"
             _check_reachable(address)
-            ours = signal.getsignal(signal.SIGTERM)  # which Ray would replace by one that exits
+            handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it by a handler that exits
             ray.init(address, log_to_driver=False, include_dashboard=False, configure_logging=False)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, ours)
+                signal.signal(signal.SIGTERM, handler)
             self._connected = True
         kind = "GPU" if self._cuda else "CPU"
-        there = int(ray.cluster_resources().get(kind, 0))
-        free = self._free_places(kind, there) if self._address else there  # others may be at work there
-        count = self._count or (max(1, free) if there else 0)
-        if not count or count > there:  # Ray would wait for more without a word
-            found = f"the Ray cluster has {there} {'GPUs' if self._cuda else 'CPUs'} for {count or 'the'} workers"
+        total = int(ray.cluster_resources().get(kind, 0))
+        free = self._count_free(kind, total) if self._address else total  # others may be using an existing cluster
+        count = self._count or (max(1, free) if total else 0)
+        if not count or count > total:  # Ray would wait for more without a message
+            found = f"the Ray cluster has {total} {'GPUs' if self._cuda else 'CPUs'} for {count or 'the'} workers"
             if not (count and self._address):
                 raise RuntimeError(found)
             warnings.warn(f"{found}: waiting for it to grow", stacklevel=2)
-        elif free < (self._count or there):
+        elif free < (self._count or total):
             then = ": waiting" if count > free else ""
             warnings.warn(
-                f"of the Ray cluster's {there} {kind}s {free} are free for {count} workers{then}", stacklevel=2
+                f"only {free} of the Ray cluster's {total} {kind}s are free for {count} workers{then}", stacklevel=2
             )
         gpu = {"num_gpus": 1, "max_concurrency": _PLACES + 1}  # one for evaluation
         options: dict[str, Any] = {"num_cpus": 1, **(gpu if self._cuda else {})}
         actor = ray.remote(Trainer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
-        self._task = [ray.put(self.task)]  # in a list, a reference stays one: who has the task does not fetch it again
+        self._task = [ray.put(self.task)]  # Ray would resolve a bare reference at every call
         self.actors = [actor.remote(sys.path, self.local, self.seed, *self._options) for _ in range(count)]
         self._free = [actor for _ in range(_PLACES if self._cuda else 2) for actor in self.actors]
 
-    def _free_places(self, kind: str, there: int) -> int:
-        """What nobody else has. Workers that have just been ended still count for a moment."""
-        wanted = self._count or there
+    def _count_free(self, kind: str, total: int) -> int:
+        """Return how many CPUs or GPUs are free. Wait a moment for those of workers that have just ended."""
+        wanted = self._count or total
         for _ in range(10):
             if int(self._ray.available_resources().get(kind, 0)) >= wanted:
                 break
@@ -206,13 +249,13 @@ class Ray(Pool[Any]):
             except self._ray.exceptions.ActorUnavailableError as error:
                 since = self._out_of_reach.setdefault(job.id, time.monotonic())
                 if time.monotonic() > since + _PATIENCE:
-                    raise RuntimeError(f"the Ray worker of {job} cannot be reached: {error}") from None
+                    raise RuntimeError(f"the Ray worker of {job} was unreachable for {_PATIENCE} s: {error}") from None
                 time.sleep(1)
                 self._send(slot, job, start)
                 continue
             except self._ray.exceptions.RayActorError as error:
-                raise RuntimeError(f"{job} took its Ray worker down {_RETRIES + 1} times: {error}") from None
-            except self._ray.exceptions.RayTaskError as error:  # whose own first line says where, not why
+                raise RuntimeError(f"{job} crashed its Ray worker {_RETRIES + 1} times: {error}") from None
+            except self._ray.exceptions.RayTaskError as error:  # its own first line names the place, not the reason
                 reason = (str(error.cause) or type(error.cause).__name__).splitlines()[0]
                 raise RuntimeError(f"{job} failed in its Ray worker: {reason}") from error
             self._out_of_reach.pop(job.id, None)
@@ -220,7 +263,7 @@ class Ray(Pool[Any]):
             yield slot, Update(job, delta, buffers, start.params, self.task.sizes[job.client], {"loss": loss})
 
     def _store(self, model: Model) -> Any:
-        """A version is put into the object store once, and stays for as long as anyone here holds it."""
+        """Return a reference to a model in the object store. The model is stored once, until this process frees it."""
         key = id(model)
         if key not in self._stored:
             self._stored[key] = self._ray.put((model.params.numpy(), model.buffers.numpy()))
@@ -228,7 +271,7 @@ class Ray(Pool[Any]):
         return self._stored[key]
 
     def evaluate(self, model: Model) -> dict[str, float]:
-        """Where there are GPUs, on one of them."""
+        """Return the task's metrics of a model, computed in this process, or with GPUs in a worker."""
         if not self._cuda:
             with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
                 return super().evaluate(model)
@@ -236,6 +279,7 @@ class Ray(Pool[Any]):
         return self._ray.get(self.actors[0].evaluate.remote(self._task, self._store(model)))
 
     def close(self) -> None:
+        """End the workers, forget all jobs and updates, and leave the cluster if this executor joined it."""
         super().close()
         self._under_way.clear()
         self._stored.clear()

@@ -1,4 +1,4 @@
-"""The arithmetic of training: the user's choice."""
+"""Torch settings for training: threads and precision."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,12 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """So many of torch's threads, for a while."""
+    """Temporarily set the number of torch threads.
+
+    Example:
+        >>> with torch_threads(1):
+        ...     update = executor.collect(job)
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -21,9 +26,19 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def use_precision(precision: Precision, device: str) -> bool:
-    """Set torch up for a precision; whether to train under autocast to bfloat16."""
+    """Set torch up for a precision. Return whether to train under autocast to bfloat16.
+
+    | precision | matrix products and convolutions                                       | devices   |
+    |-----------|------------------------------------------------------------------------|-----------|
+    | "fp32"    | in float32                                                             | all       |
+    | "tf32"    | in TensorFloat-32                                                      | CUDA only |
+    | "bf16"    | in bfloat16 under autocast; on CUDA, all others in TensorFloat-32      | all       |
+
+    Raises:
+        ValueError: The precision is "tf32", and the device is not a CUDA device.
+    """
     if torch.device(device).type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
     elif precision == "tf32":
-        raise ValueError("tf32 is for CUDA devices")
+        raise ValueError(f'precision "tf32" needs a CUDA device, got {device!r}')
     return precision == "bf16"

@@ -1,4 +1,4 @@
-"""What executors with workers share: jobs wait in the order in which they are due, workers take them from the front."""
+"""The base class of executors with workers: a queue of jobs, ordered by when they are due."""
 
 import heapq
 from abc import abstractmethod
@@ -12,11 +12,17 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
-Slot = TypeVar("Slot")  # a worker's place for one job; it has two, so that it need not wait for its next job
+Slot = TypeVar("Slot")  # a worker's place for one job. A worker has several, so that its next job is always at hand.
 
 
 class Pool(Executor, Generic[Slot]):
-    """Subclasses say how a job gets to a worker and how its update comes back."""
+    """Hands jobs to workers. A subclass implements `_send` and `_receive`, and fills the list `_free`.
+
+    Args:
+        task: Model, data and loss.
+        local: What a client does with a job.
+        seed: The run's seed.
+    """
 
     device = "cpu"
 
@@ -28,10 +34,12 @@ class Pool(Executor, Generic[Slot]):
         self._done: dict[int, Update] = {}
 
     def submit(self, job: Job, start: Model, due: int) -> None:
+        """Queue a job, and hand it to a worker as soon as one has a free slot."""
         heapq.heappush(self._queue, (due, job, start))
         self._dispatch()
 
     def collect(self, job: Job) -> Update:
+        """Wait for the update of a submitted job, and return it."""
         while job.id not in self._done:
             for slot, update in self._receive():
                 self._done[update.job.id] = update
@@ -40,22 +48,27 @@ class Pool(Executor, Generic[Slot]):
         return self._done.pop(job.id)
 
     def _dispatch(self) -> None:
+        """Hand the first jobs of the queue to the free slots."""
         while self._queue and self._free:
             _, job, start = heapq.heappop(self._queue)
             self._send(self._free.pop(0), job, start)
 
     @abstractmethod
-    def _send(self, slot: Slot, job: Job, start: Model) -> None: ...
+    def _send(self, slot: Slot, job: Job, start: Model) -> None:
+        """Hand a job to a slot's worker."""
+        ...
 
     @abstractmethod
     def _receive(self) -> Iterator[tuple[Slot, Update]]:
-        """Wait until at least one job is done."""
+        """Wait until at least one job is done. Yield the slots that are free now, and the updates."""
         ...
 
     def evaluate(self, model: Model) -> dict[str, float]:
+        """Return the task's metrics of a model, computed in this process."""
         self._flat.load(model)
         return self.task.evaluate(self._flat.module)
 
     def close(self) -> None:
+        """Forget all jobs and updates."""
         self._queue.clear()
         self._done.clear()

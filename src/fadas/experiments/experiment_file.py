@@ -31,7 +31,7 @@ def read_experiment(
         overrides: Settings as `--set` takes them: "a.b=c".
         profile: The name of one of the file's profiles, applied first.
         executor: Use this executor instead of the file's.
-        changes: Settings as values, by dotted key. They are applied before the overrides.
+        changes: Settings as values, by dotted key. They are applied after the overrides.
 
     Raises:
         ConfigError: The file cannot be read, or does not have the form of an experiment.
@@ -46,10 +46,10 @@ def read_experiment(
         if _has_setting(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
             tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
     _switch_executor(tables, executor, overrides)
-    for key, value in changes.items():
-        _override(tables, key, value, key)
     for override in overrides:
         _override(tables, *_parse_override(override), f"--set {override}")
+    for key, value in changes.items():
+        _override(tables, key, value, key)
     _check_form(tables, path)
     return tables
 

@@ -1,4 +1,4 @@
-"""FADAS as an asynchronous strategy for Flower (the extra `flower`), tested with Flower 1.41."""
+"""An asynchronous strategy for Flower, tested with Flower 1.41. It needs the extra `flower`."""
 
 from fadas.flower.strategy import AsyncStrategy
 

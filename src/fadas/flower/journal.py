@@ -94,7 +94,7 @@ class Journal:
         found = checkpoints(self.folder)
         kept, unusable = None, list[Path]()
         for path in found:
-            if (kept := self._load(path, load_state)) is not None:
+            if (kept := self._load_checkpoint(path, load_state)) is not None:
                 break
             unusable.append(path)
             if self._private:  # its model was sent out: another step with the same noise would reveal the noise
@@ -110,7 +110,7 @@ class Journal:
         self._records = read_records(self.folder / METRICS)
         return True
 
-    def _load(self, path: Path, load_state: LoadState) -> int | None:
+    def _load_checkpoint(self, path: Path, load_state: LoadState) -> int | None:
         """Load a checkpoint. Return how much of metrics.jsonl belongs to it, or None if it cannot be used."""
         try:
             tensors, values = read_checkpoint(path)

@@ -1,4 +1,4 @@
-"""Jobs -> Flower's train messages, and replies -> updates."""
+"""Turn jobs into Flower's train messages, and replies into updates."""
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
@@ -10,10 +10,18 @@ from fadas.flower.arrays import ArrayLayout
 def train_message(
     job: Job, node: int, arrays: ArrayRecord, config: ConfigRecord, seed: int, deadline: float
 ) -> Message:
-    """Return the message that asks a node to do a job.
+    """Return the message that asks a node to train.
 
-    The message outlives the deadline, which the server enforces. Flower would measure it with the node's clock, and
-    refuse all replies of a node whose clock is ahead.
+    The message lives longer than the deadline, because the server enforces the deadline itself. Flower would measure
+    it by the node's clock, and refuse all replies of a node whose clock is ahead.
+
+    Args:
+        job: The job to do.
+        node: Flower's id of the node.
+        arrays: The model to start from.
+        config: The user's train config. The message adds "server-round", "fadas-job", "fadas-client" and "fadas-seed".
+        seed: The run's seed.
+        deadline: Seconds that the node may take.
     """
     config = ConfigRecord(dict(config))
     config["server-round"] = job.version + 1
@@ -24,6 +32,13 @@ def train_message(
 
 def parse_reply(job: Job, content: RecordDict, base: Model, layout: ArrayLayout, reply: str) -> Update:
     """Return a reply's content as an update.
+
+    Args:
+        job: The job that the reply belongs to.
+        content: The content of the reply. It must hold exactly one record of arrays.
+        base: The model that the job started from.
+        layout: Converts the arrays.
+        reply: What the arrays are: "arrays" for the trained model, "delta" for its difference from the arrays received.
 
     Raises:
         ValueError: The reply does not hold what the strategy expects.

@@ -1,4 +1,4 @@
-"""Which node is which client, and who is connected."""
+"""The roster of a deployment: which node is which client, and which clients are connected."""
 
 from collections.abc import Iterable
 from logging import INFO, WARNING
@@ -7,24 +7,34 @@ from flwr.common.logger import log
 
 
 class Roster:
-    """A client's number is its node's place in `nodes`.
+    """Maps nodes to client numbers. A client's number is the index of its node in `nodes`.
 
-    A node that comes under an id nobody knows takes the place of the client that has been away longest, if one is. Only
-    authenticated nodes keep their ids: others, and Flower's simulation engine, draw new ones whenever they start, and
-    with a number for each the federation would fill with clients that never come back.
+    A node with an unknown id takes the number of the client that has been away longest, if there is one. Otherwise
+    the federation would fill with clients that never return: only authenticated nodes keep their ids. Other nodes, and
+    those of Flower's simulation engine, get a new id at every start.
+
+    Attributes:
+        nodes: The node id of each client.
+        present: The clients whose nodes are connected.
+        absent: All other clients. Those that have been away longest come first.
     """
 
     def __init__(self) -> None:
         self.nodes: list[int] = []
-        self.present: set[int] = set()  # clients whose nodes are connected
-        self.absent: list[int] = []  # all others, those first that have been away longest
+        self.present: set[int] = set()
+        self.absent: list[int] = []
 
     def restore(self, nodes: list[int], absent: list[int]) -> None:
-        """A new start: nobody has been met yet."""
+        """Restore the roster of an interrupted run. No node is connected yet.
+
+        Args:
+            nodes: The node id of each client.
+            absent: The clients that were absent. Those that had been away longest come first.
+        """
         self.nodes, self.absent = nodes, [*absent, *sorted(set(range(len(nodes))) - set(absent))]
 
     def leave(self, client: int) -> bool:
-        """It cannot be reached. Was that news?"""
+        """Mark a client as absent, because its node cannot be reached. Return False if it was absent before."""
         if client not in self.present:
             return False
         log(WARNING, "node %s (client %d) is gone", self.nodes[client], client)
@@ -33,9 +43,16 @@ class Roster:
         return True
 
     def admit(self, ids: set[int], busy: Iterable[int]) -> list[int]:
-        """Give the nodes that nobody knows a place, but not that of a client with a job: these clients."""
-        kept = set(busy)
-        vacant = [c for c in self.absent if self.nodes[c] not in ids and c not in kept]
+        """Assign client numbers to new nodes and return those numbers.
+
+        A new node takes the number of the client that has been away longest, unless that client still has a job.
+
+        Args:
+            ids: The ids of all connected nodes.
+            busy: The clients that have a job.
+        """
+        reserved = set(busy)
+        vacant = [c for c in self.absent if self.nodes[c] not in ids and c not in reserved]
         admitted: list[int] = []
         for node in sorted(ids - set(self.nodes)):
             if vacant:
@@ -50,6 +67,7 @@ class Roster:
         return admitted
 
     def join(self, client: int) -> None:
+        """Mark a client as present."""
         log(INFO, "node %s joins as client %d", self.nodes[client], client)
         self.absent.remove(client)
         self.present.add(client)

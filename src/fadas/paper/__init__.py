@@ -1,1 +1,1 @@
-"""The paper's tables and figures, reproduced."""
+"""Reproduce the paper's tables and figures."""

@@ -1,4 +1,4 @@
-"""A page as a list of blocks, written as Markdown and as HTML."""
+"""Pages as lists of blocks, rendered as Markdown and as HTML."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,15 @@ Curves = dict[str, list[Point]]  # by name; empty: not run
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a page. A figure's text is its name; its head holds title and axis."""
+    """A part of a page.
+
+    Attributes:
+        kind: What the block is.
+        text: The text. For a figure: the name of its files.
+        head: The column headings of a table. For a figure: its title and its axis.
+        rows: The rows of a table.
+        curves: The curves of a figure, by name.
+    """
 
     kind: Literal["title", "heading", "text", "table", "figure"]
     text: str = ""
@@ -24,6 +32,12 @@ class Block:
 
 
 def render_markdown(page: Sequence[Block], figures: str) -> str:
+    """Return a page as Markdown.
+
+    Args:
+        page: The blocks.
+        figures: The folder of the figures, relative to the page.
+    """
     parts: list[str] = []
     for block in page:
         match block.kind:
@@ -42,6 +56,12 @@ def render_markdown(page: Sequence[Block], figures: str) -> str:
 
 
 def render_html(page: Sequence[Block], figures: str) -> str:
+    """Return a page as HTML.
+
+    Args:
+        page: The blocks.
+        figures: The folder of the figures, relative to the page.
+    """
     parts: list[str] = []
     for block in page:
         match block.kind:
@@ -66,7 +86,7 @@ def render_html(page: Sequence[Block], figures: str) -> str:
 """
 
 
-# Wide tables: room for them, numbers that do not break before their spread, and a bar where it is still too narrow.
+# For wide tables: a wider page, no line break between a number and its spread, and a scroll bar on narrow screens.
 _STYLE = """body { max-width: 72rem; }
 p { max-width: 60rem; }
 table { display: block; overflow-x: auto; }
@@ -83,17 +103,18 @@ _CLASSES = {"=": "agrees", "▲": "better", "▼": "worse", "·": "missing"}
 
 
 def _cell(text: str) -> str:
-    """The mark at a cell's end is also its colour: agreement shows at a glance."""
+    """Return a table cell as HTML. The mark at the end of its text gives the cell its colour."""
     colour = _CLASSES.get(text[-1:], "")
     return f"<td{f' class={colour}' if colour else ''}>{_inline(text)}</td>"
 
 
 def slug(heading: str) -> str:
-    """What GitHub makes of a heading: the target of links to it."""
+    """Return the anchor that GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _inline(text: str) -> str:
+    """Return Markdown text as HTML: code, links within the page, and bold text."""
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
     text = re.sub(r"\[([^]]+)\]\((#[^)]+)\)", r'<a href="\2">\1</a>', text)
     return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)

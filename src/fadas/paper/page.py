@@ -1,28 +1,47 @@
-"""The reproduction's page, published beside measured: made from `results/` alone, as Markdown and as HTML."""
+"""The reproduction page: published and measured values side by side, generated from the files in `results/` alone."""
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from fadas.core.records import TAUS
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, unknown_name
 from fadas.paper.agreement import MARKS
 from fadas.paper.artefacts import Artefact, all_artefacts, read_paper
 from fadas.paper.blocks import Block, render_html, render_markdown, slug
 from fadas.paper.claims import judge_figure
 from fadas.paper.page_figures import draw_curves
-from fadas.paper.page_tables import Readings, _accuracies, _figures, _kinds, _measured, _times
-from fadas.paper.results import results_of, shown_results
+from fadas.paper.page_tables import (
+    Readings,
+    accuracy_blocks,
+    figure_blocks,
+    measured_entries,
+    reading_labels,
+    time_blocks,
+)
+from fadas.paper.results import require_results, results_of, shown_results
 from fadas.runs.same_run import precision
+
+_MIXED_STATISTICS = 2  # the first format of results in which FedAsync mixed the BatchNorm statistics
 
 
 def write_page(path: Path, results: Path) -> list[Path]:
-    """The page as Markdown and HTML, and its figures in a folder beside it named like it."""
-    if not results.is_dir():
-        raise ConfigError(f"there is no folder {results}; --results says where results are kept")
+    """Write the page and its figures. Return the paths of all files.
+
+    For docs/reproduction.md, the HTML page is docs/reproduction.html and the figures are in docs/reproduction/.
+
+    Args:
+        path: The Markdown file.
+        results: The folder of results.
+
+    Raises:
+        ConfigError: There is no such folder of results, or `path` does not end in .md.
+    """
+    require_results(results)
     if path.suffix != ".md":
-        raise ConfigError(f"{path}: the page is Markdown, and its name ends in .md; the HTML is written beside it")
+        raise ConfigError(f"the page must be a .md file, got {path}; the HTML page is written next to it")
     figures = path.with_suffix("")
     drawn: list[Path] = []
     page: list[Block] = []
@@ -33,30 +52,32 @@ def write_page(path: Path, results: Path) -> list[Path]:
         page.append(block)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render_markdown(page, figures.name), encoding="utf-8")
-    beside = path.with_suffix(".html")
-    beside.write_text(render_html(page, figures.name), encoding="utf-8")
-    return [path, beside, *drawn]
+    html = path.with_suffix(".html")
+    html.write_text(render_html(page, figures.name), encoding="utf-8")
+    return [path, html, *drawn]
 
 
 def blocks(results: Path) -> Iterator[Block]:
-    """The page, piece by piece."""
+    """Yield the blocks of the page."""
     texts, remarks = read_paper()["page"], _remarks(results / "remarks.toml")
     yield Block("title", "The paper, reproduced")
     yield Block("text", texts["lead"])
     yield Block("text", texts["decided"])
     yield Block("text", texts["released"])
     yield Block("text", _made(results))
+    if replaced := _replaced_statistics(results):
+        yield Block("text", texts["replaced_statistics"].format(results=", ".join(replaced)))
     yield _overview(results)
     yield Block("text", _delays(results))
     for readings in _all_readings():
         artefact, *released = readings
         text = f"The paper's `{artefact.source}`. To run it: `fadas reproduce {artefact.name}`"
-        text += "".join(f"; as in the released code, `fadas reproduce {one.name}`" for one in released)
+        text += "".join(f"; as in the released code, `fadas reproduce {version.name}`" for version in released)
         yield Block("heading", artefact.title)
         yield Block("text", f"{text}. {artefact.note}".strip())
-        show = {"figure": _figures, "time": _times, "accuracy": _accuracies}[artefact.kind]
-        yield from show(readings, results)
-        for paragraph in "\n\n".join(remarks.get(one.name, "") for one in readings).split("\n\n"):
+        make_blocks = {"figure": figure_blocks, "time": time_blocks, "accuracy": accuracy_blocks}[artefact.kind]
+        yield from make_blocks(readings, results)
+        for paragraph in "\n\n".join(remarks.get(version.name, "") for version in readings).split("\n\n"):
             if paragraph.strip():
                 yield Block("text", paragraph.strip())
 
@@ -64,46 +85,68 @@ def blocks(results: Path) -> Iterator[Block]:
 def _all_readings() -> list[Readings]:
     known = all_artefacts()
     return [
-        [one, known[f"{name}-released"]] if one.released else [one] for name, one in known.items() if not one.original
+        [artefact, known[f"{name}-released"]] if artefact.released else [artefact]
+        for name, artefact in known.items()
+        if not artefact.original
     ]
 
 
 def _made(results: Path) -> str:
-    """Where the numbers come from."""
+    """Return how many results the page shows, and the devices, versions and commits that produced them."""
     found = shown_results(results)
     if not found:
         return "Nothing has been run yet."
-    devices = Counter(f"{one.device}, {precision(one.config)}, torch {one.versions.get('torch')}" for one in found)
-    commits = sorted({one.commit for one in found})
+    devices = Counter(
+        f"{result.device}, {precision(result.config)}, torch {result.versions.get('torch')}" for result in found
+    )
+    commits = sorted({result.commit for result in found})
     where = "; ".join(f"{device} ({count})" for device, count in devices.items())
     return f"Results: {len(found)}, on {where}; commits {', '.join(commits)}."
 
 
+def _replaced_statistics(results: Path) -> list[str]:
+    """Return the names of FedAsync's results from before it mixed the global BatchNorm statistics."""
+    return [
+        f"{result.experiment} {result.cell.name}"
+        for result in shown_results(results)
+        if result.format < _MIXED_STATISTICS and _mixes_models(result.config["algorithms"][result.method])
+    ]
+
+
+def _mixes_models(algorithm: Mapping[str, Any]) -> bool:
+    preset, combine = algorithm.get("preset"), algorithm.get("combine", {})
+    return "statistics" not in algorithm and (preset == "fedasync" or combine.get("name") == "mixing")
+
+
 def _remarks(path: Path) -> dict[str, str]:
-    """What people found worth saying of an artefact, by its name."""
+    """Return the remarks in remarks.toml: texts that people wrote, by the name of the artefact."""
     if not path.exists():
         return {}
     try:
         remarks = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
-    if not all(isinstance(text, str) for text in remarks.values()):
-        raise ConfigError(f"{path}: a remark is a text")
-    if strange := remarks.keys() - all_artefacts().keys():
-        raise ConfigError(f"{path}: there is no artefact {min(strange)!r}")
+    for name, text in remarks.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"{path}: {name} must be a string, got {text!r}")
+    known = all_artefacts()
+    if unknown := remarks.keys() - known.keys():
+        raise ConfigError(f"{path}: {unknown_name('artefact', min(unknown), known)}")
     return remarks
 
 
 def _overview(results: Path) -> Block:
+    """Return a table of all artefacts with a summary of their verdicts."""
     rows: list[tuple[str, ...]] = []
     for artefact, *released in _all_readings():
         link = f"[{artefact.title}](#{slug(artefact.title)})"
-        rows.append((link, _tally(artefact, results), "".join(_tally(one, results) for one in released)))
+        rows.append((link, _tally(artefact, results), "".join(_tally(version, results) for version in released)))
     return Block("table", head=("", "as printed", "released code"), rows=tuple(rows))
 
 
 def _tally(artefact: Artefact, results: Path) -> str:
-    counts = Counter(one.verdict for row in _measured(artefact, results).values() for one in row)
+    """Return how many entries have each verdict; for a figure, how many lines were run and whether its claim holds."""
+    counts = Counter(entry.verdict for row in measured_entries(artefact, results).values() for entry in row)
     if artefact.kind == "figure":
         lines, verdict = f"{counts['']} of {counts.total()} lines run", judge_figure(artefact, results).verdict
         return lines if verdict == "is open" else f"{lines}; {verdict}"
@@ -112,17 +155,18 @@ def _tally(artefact: Artefact, results: Path) -> str:
 
 
 def _delays(results: Path) -> str:
+    """Return the published and the measured delay statistics."""
     parts = [
         "The paper: "
         + ", ".join(f"{name} {value:g}" for name, value in zip(TAUS, read_paper()["delays"]["published"], strict=True))
     ]
     readings = next(readings for readings in _all_readings() if readings[0].name == "large-cifar10-seeds")
-    for artefact, kind in zip(readings, _kinds(readings), strict=True):
+    for artefact, label in zip(readings, reading_labels(readings), strict=True):
         row = next(row for row in artefact.rows if row.method == "fadas")
         seeds = [
-            f"seed {one.seed}: " + ", ".join(f"{name} {one.delays[name]:.4g}" for name in TAUS)
-            for one in results_of(artefact, row, 0, results)
-            if not one.diverged
+            f"seed {result.seed}: " + ", ".join(f"{name} {result.delays[name]:.4g}" for name in TAUS)
+            for result in results_of(artefact, row, 0, results)
+            if not result.diverged
         ]
-        parts.append(f"{kind.capitalize()}: {'; '.join(seeds) or 'not run'}")
+        parts.append(f"{label.capitalize()}: {'; '.join(seeds) or 'not run'}")
     return f"Delays under large worst-case delays. {'. '.join(parts)}."

@@ -1,4 +1,4 @@
-"""The reproduction's figures, in the paper's style: test accuracy against rounds, client trips or time."""
+"""The figures of the reproduction page, in the paper's style: test accuracy against rounds, client trips or time."""
 
 from pathlib import Path
 
@@ -10,26 +10,34 @@ from fadas.paper.blocks import Curves
 from fadas.report.figures import STYLE, percent
 
 _AXES = {"step": (0, "communication rounds"), "updates": (1, "client trips"), "time": (2, "time (units of 10 s)")}
-_SMOOTH = 10  # evaluations: single ones swing so much that lines would hide each other
+_SMOOTH = 10  # evaluations per mean: without smoothing, the lines would hide each other
 
 
 def draw_curves(name: str, title: str, axis: str, curves: Curves, folder: Path) -> list[Path]:
-    """The figure as PNG and SVG, one line for each run."""
-    place, label = _AXES[axis]
-    both = {run.partition(",")[0] for run in curves} == {"FADAS", "FADAS-DA"}
+    """Write a figure as PNG and SVG, with one line per run. Return the paths of both files.
+
+    Args:
+        name: The name of the files.
+        title: The title above the plot.
+        axis: What the x axis shows: "step", "updates" or "time".
+        curves: The points of each run, by its name in the legend.
+        folder: Where the files are written.
+    """
+    column, label = _AXES[axis]
+    variants = {run.partition(",")[0] for run in curves} == {"FADAS", "FADAS-DA"}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 4.0))
         axes = figure.subplots()
-        for row, (run, points) in enumerate(curves.items()):  # a row has its colour, whether it has been run or not
+        for row, (run, points) in enumerate(curves.items()):  # rows without a result keep their colour too
             if not points:
                 continue
             curve = np.array(points)
             width = min(_SMOOTH, len(curve))
             mean = np.convolve(curve[:, 3], np.ones(width) / width, "valid")
-            # in figures of both variants, the same setting has the same colour
-            colour = f"C{row % (len(curves) // 2) if both else row}"
-            style = "--" if both and run.startswith("FADAS-DA,") else "-"
-            axes.plot(curve[width - 1 :, place], mean, style, color=colour, label=run, linewidth=1.5)
+            # if the figure shows both variants, the same setting has the same colour in both
+            colour = f"C{row % (len(curves) // 2) if variants else row}"
+            style = "--" if variants and run.startswith("FADAS-DA,") else "-"
+            axes.plot(curve[width - 1 :, column], mean, style, color=colour, label=run, linewidth=1.5)
         axes.set(title=title, xlabel=label, ylabel=f"test accuracy, mean of up to {_SMOOTH} evaluations")
         axes.yaxis.set_major_formatter(percent)
         axes.legend(frameon=False, fontsize=8)

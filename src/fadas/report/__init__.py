@@ -1,1 +1,1 @@
-"""Reports: read run folders, compare, draw. Nothing here trains or imports torch."""
+"""Reports on finished runs: a table, figures and an HTML page. Nothing here trains or imports torch."""

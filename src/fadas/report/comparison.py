@@ -1,4 +1,4 @@
-"""The comparison of finished runs: at equal virtual time, at equal client updates, and time to a target accuracy."""
+"""Compare finished runs: accuracy at equal time and at equal client updates, and the time to a target accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,23 @@ from fadas.runs.reader import Run, group_runs
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm, the mean over its seeds. None: not evaluated by then, or not every seed reached the target.
+    """One algorithm. Values are means over its seeds.
 
-    Where a seed `diverged` there are no means: those of the others would flatter it.
+    If a seed diverged, there are no means, because the mean of the other seeds would flatter the algorithm.
+
+    Attributes:
+        algorithm: The algorithm's label, or a longer name if runs of this label have different settings.
+        seeds: The number of seeds.
+        at_time: The accuracy at `Comparison.time`. None if a seed had not been evaluated by then.
+        at_time_std: The standard deviation of `at_time` over the seeds.
+        at_updates: The accuracy at `Comparison.updates`. None if a seed had not been evaluated by then.
+        at_updates_std: The standard deviation of `at_updates` over the seeds.
+        time_to_target: The time to the target accuracy. None if a seed did not reach it.
+        reached: The number of seeds that reached the target.
+        tau_max: The largest delay.
+        tau_avg: The mean over the steps of each step's largest delay.
+        tau_med: The median over the steps of each step's largest delay.
+        diverged: The number of seeds that diverged.
     """
 
     algorithm: str
@@ -22,17 +36,25 @@ class Row:
     at_updates: float | None
     at_updates_std: float
     time_to_target: float | None
-    reached: int  # seeds that reached the target
+    reached: int
     tau_max: float
     tau_avg: float
     tau_med: float
-    diverged: int = 0  # seeds
+    diverged: int = 0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    # the virtual time and the number of updates at which runs are compared: the least that all reach, but for those
-    # that diverged
+    """A table that compares algorithms.
+
+    Attributes:
+        time: The time at which accuracies are compared: the end of the run that ends first. Diverged runs do not count.
+        updates: The number of client updates at which accuracies are compared: the smallest total of a run. Diverged
+            runs do not count.
+        target: The target accuracy, if all runs that did not diverge have the same one.
+        rows: One row per algorithm.
+    """
+
     time: float
     updates: int
     target: float | None
@@ -40,10 +62,11 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    sound = [run for run in runs if not run.diverged]
-    time = min((run.records[-1].time for run in sound), default=0.0)
-    updates = min((run.records[-1].updates for run in sound), default=0)
-    targets = {run.summary.target for run in sound}
+    """Return the comparison of finished runs, with one row per algorithm."""
+    complete = [run for run in runs if not run.diverged]
+    time = min((run.records[-1].time for run in complete), default=0.0)
+    updates = min((run.records[-1].updates for run in complete), default=0)
+    targets = {run.summary.target for run in complete}
     target = targets.pop() if len(targets) == 1 else None
     rows = [_row(name, group, time, updates) for name, group in group_runs(runs).items()]
     return Comparison(time, updates, target, rows)
@@ -70,22 +93,24 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
 
 
 def _accuracy(run: Run, axis: str, limit: float) -> float | None:
-    """The last evaluation up to the limit."""
-    seen = [metrics.get("accuracy") for record, metrics in run.evaluations if getattr(record, axis) <= limit]
-    return seen[-1] if seen else None
+    """Return the accuracy of the last evaluation up to the limit."""
+    accuracies = [metrics.get("accuracy") for record, metrics in run.evaluations if getattr(record, axis) <= limit]
+    return accuracies[-1] if accuracies else None
 
 
 def _mean(values: list[float | None]) -> float | None:
+    """Return the mean, or None if a value is missing."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
 
 
 def _std(values: list[float | None]) -> float:
+    """Return the population's standard deviation. Missing values are ignored."""
     return pstdev([value for value in values if value is not None] or [0.0])
 
 
 def table_header(comparison: Comparison) -> list[str]:
-    """Column titles; a newline is where a title may break."""
+    """Return the column titles. A newline marks where a title may break."""
     target = f"time to\n{comparison.target:.0%}" if comparison.target else "time to\ntarget"
     return [
         "algorithm",
@@ -99,27 +124,27 @@ def table_header(comparison: Comparison) -> list[str]:
 
 
 def table_cells(comparison: Comparison) -> list[list[str]]:
-    """The table as text, in the order of the header."""
-    alike = len({row.seeds for row in comparison.rows}) == 1
-    names = [row.algorithm if alike else f"{row.algorithm}, seeds: {row.seeds}" for row in comparison.rows]
-    return [[name, *_numbers(row, comparison.target)] for name, row in zip(names, comparison.rows, strict=True)]
+    """Return the rows of the table as text. The columns are those of `table_header`."""
+    equal_seeds = len({row.seeds for row in comparison.rows}) == 1
+    names = [row.algorithm if equal_seeds else f"{row.algorithm}, seeds: {row.seeds}" for row in comparison.rows]
+    return [[name, *_format_row(row, comparison.target)] for name, row in zip(names, comparison.rows, strict=True)]
 
 
-def _numbers(row: Row, target: float | None) -> list[str]:
+def _format_row(row: Row, target: float | None) -> list[str]:
     if row.diverged:
-        some = "" if row.diverged == row.seeds else f", {row.diverged} of {row.seeds}"
-        return [f"diverged{some}"] * 2 + ["-"] * 4
+        count = "" if row.diverged == row.seeds else f", {row.diverged} of {row.seeds}"
+        return [f"diverged{count}"] * 2 + ["-"] * 4
     return [
-        _percent(row.at_time, row.at_time_std, row.seeds),
-        _percent(row.at_updates, row.at_updates_std, row.seeds),
-        _when(row, target),
+        _format_accuracy(row.at_time, row.at_time_std, row.seeds),
+        _format_accuracy(row.at_updates, row.at_updates_std, row.seeds),
+        _format_time_to_target(row, target),
         f"{row.tau_max:.0f}",
         f"{row.tau_avg:.2f}",
         f"{row.tau_med:.1f}",
     ]
 
 
-def _when(row: Row, target: float | None) -> str:
+def _format_time_to_target(row: Row, target: float | None) -> str:
     if target is None:
         return "-"
     if row.time_to_target is not None:
@@ -127,7 +152,7 @@ def _when(row: Row, target: float | None) -> str:
     return f"{row.reached} of {row.seeds}" if row.reached else "never"
 
 
-def _percent(value: float | None, std: float, seeds: int) -> str:
+def _format_accuracy(value: float | None, std: float, seeds: int) -> str:
     if value is None:
         return "-"
     return f"{value:.1%} ± {100 * std:.1f}" if seeds > 1 else f"{value:.1%}"

@@ -1,4 +1,4 @@
-"""The figures of a report."""
+"""The figures of a report, drawn with matplotlib. `FIGURES` lists them."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +28,20 @@ STYLE: Any = {
 
 
 def percent(share: float, _: object = None) -> str:
-    """A share as the label of a tick: 40%, 2.5%."""
+    """Return the tick label of a share: "40%" for 0.4, "2.5%" for 0.025."""
     return f"{100 * share:g}%"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure with its words."""
+    """A figure with its texts.
+
+    Attributes:
+        name: A short name, for file names and links.
+        title: The heading above the figure.
+        caption: The text below the figure.
+        figure: The matplotlib figure.
+    """
 
     name: str
     title: str
@@ -42,6 +49,7 @@ class Drawn:
     figure: Figure
 
     def svg(self) -> str:
+        """Return the figure as SVG text, without a date: equal figures give equal text."""
         text = io.StringIO()
         metadata = {"Date": None, "Title": self.title}
         self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata=metadata)
@@ -49,19 +57,19 @@ class Drawn:
 
 
 def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
-    """The figures of a report. One that these runs cannot fill is left out, and so are runs that diverged."""
+    """Yield the figures of a report. Figures without data are skipped. Diverged runs are not drawn."""
     groups = group_runs([run for run in runs if not run.diverged])
     if not groups:
         return
     for name, title, caption, draw in FIGURES:
         with matplotlib.rc_context(STYLE):
             figure = draw(groups)
-            if figure is not None:
+            if figure is not None:  # the style also applies while the caller saves the figure
                 yield Drawn(name, title, caption, figure)
 
 
 def save_figures(runs: Sequence[Run], folder: Path) -> None:
-    """Each figure as PNG and SVG."""
+    """Write each figure to the folder, as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     for drawn in figures(runs):
         (folder / f"{drawn.name}.svg").write_text(drawn.svg(), encoding="utf-8")
@@ -69,12 +77,25 @@ def save_figures(runs: Sequence[Run], folder: Path) -> None:
 
 
 def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None:
-    """Accuracy against `axis`, one line per algorithm: the mean over seeds, with a band of one standard deviation."""
+    """Return a plot of accuracy, or None if there is no line to draw.
+
+    Each group has one line: the mean over its seeds, with a band of one standard deviation. A group is left out if one
+    of its runs measured no accuracy.
+
+    Args:
+        groups: The runs of each group, by its name.
+        axis: The field of a record for the x axis: "time" or "updates".
+        label: The label of the x axis.
+    """
     figure = Figure(figsize=(7.2, 4.2))
     axes = figure.subplots()
     for name, runs in groups.items():
         lines = [
-            [(getattr(e, axis), metrics["accuracy"]) for e, metrics in run.evaluations if "accuracy" in metrics]
+            [
+                (getattr(record, axis), metrics["accuracy"])
+                for record, metrics in run.evaluations
+                if "accuracy" in metrics
+            ]
             for run in runs
         ]
         if not all(lines):
@@ -86,14 +107,14 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
             axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
     if not axes.lines:
         return None
-    every = [run for runs in groups.values() for run in runs]
-    target = every[0].summary.target
-    if target and all(run.summary.target == target for run in every):
+    all_runs = [run for runs in groups.values() for run in runs]
+    target = all_runs[0].summary.target
+    if target and all(run.summary.target == target for run in all_runs):
         axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
         axes.annotate(
             f"target {percent(target)}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
         )
-    held_out = all(run.config["task"].get("validation") for run in every)  # a sweep's runs
+    held_out = all(run.config["task"].get("validation") for run in all_runs)  # a sweep's runs
     axes.set(xlabel=label, ylabel="validation accuracy" if held_out else "test accuracy")
     axes.yaxis.set_major_formatter(percent)
     axes.legend(frameon=False, ncols=2, loc="lower right")
@@ -101,7 +122,16 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
 
 
 def on_common_axis(lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Curves [(x, y), ...] evaluated at different x, as rows over one x: each holds its last value until the next."""
+    """Resample curves to the x values of all of them, within the range that all of them cover.
+
+    A curve keeps the y of a point until its next point.
+
+    Args:
+        lines: One array of points [x, y] per curve, in the order of x.
+
+    Returns:
+        The common x values, and an array of y values with one row per curve.
+    """
     first, last = max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines)
     x = np.unique(np.concatenate([line[:, 0] for line in lines]))
     x = x[(x >= first) & (x <= last)] if first <= last else np.array([first])
@@ -113,13 +143,14 @@ def _against_time(groups: dict[str, list[Run]]) -> Figure | None:
     figure = curves(groups, "time", clock)
     if figure:
         ends = [run.records[-1].time for runs in groups.values() for run in runs]
-        if max(ends) > 5 * min(ends):  # synchronous runs take many times longer: a linear axis would hide the others
+        if max(ends) > 5 * min(ends):  # a linear axis would squeeze the other runs beside slow synchronous ones
             figure.axes[0].set_xscale("log")
             figure.axes[0].set_xlabel(f"{clock} (log scale)")
     return figure
 
 
 def _clock(groups: dict[str, list[Run]]) -> str:
+    """Return the label of a time axis."""
     return " or ".join(dict.fromkeys(run.clock for runs in groups.values() for run in runs))
 
 
@@ -128,11 +159,11 @@ def _against_updates(groups: dict[str, list[Run]]) -> Figure | None:
 
 
 def _delays(groups: dict[str, list[Run]]) -> Figure | None:
-    """A histogram for each distinct set of delays: methods with the same schedule share a timeline."""
+    """Draw one histogram per distinct set of delays. Methods with the same schedule have the same delays."""
     distinct: dict[tuple[int, ...], list[str]] = {}
     for name, runs in groups.items():
         taus = tuple(job.tau for record in runs[0].records for job in record.jobs)
-        if any(taus):  # synchronous updates are never late
+        if any(taus):  # synchronous methods have no delays
             distinct.setdefault(taus, []).append(name)
     if not distinct:
         return None
@@ -147,7 +178,10 @@ def _delays(groups: dict[str, list[Run]]) -> Figure | None:
 
 
 def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
-    """eta_t of the methods whose step size follows the delays (FedAsync's is a mixing weight, on another scale)."""
+    """Draw eta_t of each method whose step size varies.
+
+    Each method has its own panel, because FedAsync's eta_t is a mixing weight, on another scale.
+    """
     chosen = {name: runs[0] for name, runs in groups.items() if len({r.eta for r in runs[0].records}) > 1}
     if not chosen:
         return None
@@ -169,15 +203,15 @@ def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
 
 
 def _lost(groups: dict[str, list[Run]]) -> Figure | None:
-    """Jobs that ended without an update that the server took, so far, by reason."""
+    """Draw the number of jobs so far that ended without an accepted update, by reason."""
     figure = Figure(figsize=(7.2, 3.2))
     axes = figure.subplots()
     for name, runs in groups.items():
         records = runs[0].records
         counts = [{"dropped": r.dropped, "expired": r.expired, **r.refused} for r in records]
         for reason in (reason for reason, count in counts[-1].items() if count):
-            times, so_far = [r.time for r in records], [c.get(reason, 0) for c in counts]
-            axes.step(times, so_far, where="post", label=f"{name}: {reason}")
+            times, totals = [r.time for r in records], [count.get(reason, 0) for count in counts]
+            axes.step(times, totals, where="post", label=f"{name}: {reason}")
     if not axes.lines:
         return None
     axes.set(xlabel=_clock(groups), ylabel="jobs so far")
@@ -187,7 +221,7 @@ def _lost(groups: dict[str, list[Run]]) -> Figure | None:
 
 
 def _labels(groups: dict[str, list[Run]]) -> Figure | None:
-    """How many examples of each label each client has; all methods of a seed share the data."""
+    """Draw how many examples of each label each client has. All methods of a seed share the data."""
     counts = next(iter(groups.values()))[0].counts
     if not counts:
         return None
@@ -209,18 +243,19 @@ def _labels(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-Draw = Callable[[dict[str, list[Run]]], Figure | None]
+Draw = Callable[[dict[str, list[Run]]], Figure | None]  # None: these runs have nothing to draw
+# name, title, caption, function
 FIGURES: list[tuple[str, str, str, Draw]] = [
     (
         "time",
         "Accuracy against time",
-        "What a federation gets for its time. Stragglers pace the synchronous methods.",
+        "The accuracy reached in a given time. Synchronous methods wait for their slowest clients.",
         _against_time,
     ),
     (
         "updates",
         "Accuracy against client updates",
-        "What a federation gets for its clients' work.",
+        "The accuracy reached with a given amount of client work.",
         _against_updates,
     ),
     (
@@ -232,25 +267,25 @@ FIGURES: list[tuple[str, str, str, Draw]] = [
     (
         "eta",
         "Effective step size",
-        "The server's step size where it follows the delays; for FedAsync, the mixing weight.",
+        "The server's step size, for methods that vary it. FedAsync's step size is its mixing weight.",
         _step_sizes,
     ),
     (
         "lost",
         "Work that was lost",
-        "Jobs that gave no update: dropped by their clients, too late, or refused by the server.",
+        "Jobs without an accepted update: dropped by their clients, too late, or refused by the server.",
         _lost,
     ),
     (
         "timeline",
         "The clients' timeline",
-        "Who trained when, and from which version of the model: the jobs that reached a server step.",
+        "When each client trained, and from which version of the model. Only jobs that reached a server step count.",
         timeline,
     ),
     (
         "labels",
         "Who holds what",
-        "The examples of each label at each client, and how many of both the clients have.",
+        "How many examples of each label each client has. The line above the plot gives ranges and medians per client.",
         _labels,
     ),
 ]

@@ -27,23 +27,27 @@ pre { background: #f5f7f9; padding: .8rem; overflow: auto; }
 
 
 def write_report(runs: Sequence[Run], path: Path) -> None:
+    """Write the report of some runs to a file."""
     path.write_text(page(runs), encoding="utf-8")
 
 
 def page(runs: Sequence[Run]) -> str:
+    """Return the report of some runs as HTML. Equal runs give equal text."""
     comparison = compare(runs)
     name = escape(runs[0].summary.experiment)
-    lead = f"Runs: {len(runs)}, of {len(comparison.rows)} methods."
+    lead = f"Runs: {len(runs)}. Methods: {len(comparison.rows)}."
     if any(not run.diverged for run in runs):
-        lead += f" Compared at {_at(runs, comparison.time)} and at {comparison.updates:,} client updates, the least "
-        lead += "that all of them reach."
+        lead += f" Compared at {_format_time(runs, comparison.time)} and at {comparison.updates:,} client updates, the "
+        lead += "largest values that all runs reach."
+    if any(run.diverged for run in runs):
+        lead += " Diverged runs are not compared."
     if any(row.seeds > 1 for row in comparison.rows):
-        lead += " What follows ± is the standard deviation over the seeds, that of the population."
+        lead += " The number after ± is the population standard deviation over the seeds."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>fadas: {name}</title><style>{CSS}</style></head>
 <body><h1>{name}</h1><p class="lead">{lead}</p>
-{_table(table_header(comparison), table_cells(comparison), _best(comparison))}
+{_table(table_header(comparison), table_cells(comparison), _best_cells(comparison))}
 {"".join(_diverged(run) for run in runs if run.diverged)}
 {"".join(map(_figure, figures(runs)))}
 <h2>Settings</h2>
@@ -52,12 +56,12 @@ def page(runs: Sequence[Run]) -> str:
 """
 
 
-def _at(runs: Sequence[Run], time: float) -> str:
+def _format_time(runs: Sequence[Run], time: float) -> str:
     return f"{time:.0f} seconds" if {run.clock for run in runs} == {"seconds"} else f"virtual time {time:.0f}"
 
 
-def _best(comparison: Comparison) -> set[tuple[int, int]]:
-    """(row, column) of the best entries of the three columns that rank."""
+def _best_cells(comparison: Comparison) -> set[tuple[int, int]]:
+    """Return (row, column) of the best entries in the columns of accuracies and times."""
     best: set[tuple[int, int]] = set()
     for column, key, pick in ((1, "at_time", max), (2, "at_updates", max), (3, "time_to_target", min)):
         values = [getattr(row, key) for row in comparison.rows]
@@ -85,7 +89,7 @@ def _diverged(run: Run) -> str:
 def _figure(drawn: Drawn) -> str:
     svg = drawn.svg()
     svg = svg[svg.index("<svg") :]
-    # matplotlib numbers its ids from the start in every drawing: keep the drawings of one page apart
+    # matplotlib uses the same ids in every figure, but an id must be unique within the page
     for mark in ('id="', "url(#", 'href="#'):
         svg = svg.replace(mark, f"{mark}{drawn.name}-")
     caption = f"<figcaption>{drawn.caption}</figcaption>"

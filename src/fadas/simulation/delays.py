@@ -198,7 +198,7 @@ class Table:
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
         if self.digest not in (None, self.file_digest()):
             raise ValueError(f"the delay table {self.path} is not what it was when these settings were saved")
-        ranges = self._read()
+        ranges = self._read_table()
         missing = next((c for c in range(clients) if c not in ranges), None)
         if missing is not None:
             raise ValueError(f"{self.path} has no row for client {missing} (there are {clients} clients)")
@@ -209,7 +209,7 @@ class Table:
 
         return duration
 
-    def _read(self) -> dict[int, Range]:
+    def _read_table(self) -> dict[int, Range]:
         ranges: dict[int, Range] = {}
         try:
             with Path(self.path).open(newline="", encoding="utf-8-sig") as file:

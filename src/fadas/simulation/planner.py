@@ -180,7 +180,7 @@ def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:
     """
     id = int(old.ended[position])
     timeline = _Timeline(old.delays, old.clients, old.seed, old.sizes)
-    timeline.load(old, position, len(old.client) if not jobs else jobs[0].id, ledger)
+    timeline.continue_from(old, position, len(old.client) if not jobs else jobs[0].id, ledger)
     timeline.outcome[id] = REFUSED
     timeline.dispatch(jobs, float(old.end[id]))
     timeline.play(ledger.copy(), *old.limits)
@@ -202,7 +202,7 @@ class _Timeline:
         self._closed = 0  # endings up to the last step
         self.running: list[tuple[float, int]] = []
 
-    def load(self, old: Plan, position: int, jobs: int, ledger: Ledger) -> None:
+    def continue_from(self, old: Plan, position: int, jobs: int, ledger: Ledger) -> None:
         """Take over what an earlier plan says of the time up to `position`, where so many jobs had begun."""
         for name in ("client", "version", "outcome", "start", "end"):
             getattr(self, name).extend(getattr(old, name)[:jobs].tolist())

@@ -12,7 +12,7 @@ from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
 from fadas.core.trial_step import trial_step
-from fadas.errors import ConfigError, first_line
+from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.torch_settings import torch_threads
 from fadas.runs.checkpoint import require_storable
 from fadas.simulation.planner import Plan
@@ -81,5 +81,6 @@ def warn_of_idle_cap(plan: Plan, algorithm: Algorithm) -> None:
         warnings.warn(
             f'step size: the form "capped", min(eta, 1 / tau_max), never acts here: eta = {part.eta:g}, and the '
             f'largest delay of the plan is {tau_max}. It acts where eta > 1 / tau_max; the form "scaled" always does',
+            FadasWarning,
             stacklevel=2,
         )

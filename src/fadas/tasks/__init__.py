@@ -1,4 +1,4 @@
-"""Tasks by name. A task is made by a function of its settings; `clients` and `validation` are common to all."""
+"""Tasks by name. A function makes each task from its settings. All of them have `clients` and `validation`."""
 
 from collections.abc import Callable
 from functools import partial

@@ -14,6 +14,7 @@ from fadas.tasks.downloads import Archive
 from fadas.tasks.networks import MODELS
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task, send
+from fadas.validate import at_least
 
 HOME = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10 = Archive(
@@ -40,10 +41,17 @@ ARCHIVES = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
 @dataclass(frozen=True)
 class CifarFormat:
-    """How a data set's records are laid out, and the mean and deviation of its training pixels, per channel."""
+    """The layout of a data set's records, and the statistics of its training pixels.
+
+    Args:
+        classes: The number of classes.
+        labels: The number of label bytes before the pixels. The last one is the label to learn.
+        mean: The mean of each channel, for pixels between 0 and 1.
+        std: The standard deviation of each channel.
+    """
 
     classes: int
-    labels: int  # label bytes before the pixels; the last of them is the one to learn
+    labels: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
@@ -70,13 +78,26 @@ def cifar(
 ) -> Task:
     """CIFAR from its official binary files (`fadas data get`), with a ResNet-18 or a small network.
 
-    Training images are padded by 4, cropped and flipped at random unless `augment` is off. `limit` uses only so many
-    training and test images. `verify` compares the files with the published checksums.
+    Args:
+        name: "cifar10" or "cifar100".
+        clients: The number of clients.
+        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
+            `fadas.tasks.partition`.
+        alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
+        shards: The pieces per client of the partition "shards".
+        model: "resnet18", "resnet18-gn" (GroupNorm instead of BatchNorm) or "cnn" (small, for CPUs).
+        augment: Pad training images by 4, crop them at random, and flip half of them.
+        limit: Use only the first `limit` training images and the first `limit` test images. None: all.
+        verify: Compare the files with the published checksums.
+        validation: Hold out this share of the training images and measure on it instead of the test images, for tuning.
+        seed: The seed of the partition.
+
+    Example:
+        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000)
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, not {limit}")
+    at_least(1, limit=limit)
     archive, layout = ARCHIVES[name], LAYOUTS[name]
-    *train_files, test_file = (archive.read(file, verify) for file in archive.files)
+    *train_files, test_file = (archive.read_file(file, verify) for file in archive.files)
     train, test = (
         tuple(tensor[:limit] for tensor in records(raw, layout.labels)) for raw in (b"".join(train_files), test_file)
     )
@@ -97,24 +118,29 @@ def cifar(
 
 
 def records(raw: bytes, labels: int) -> tuple[Tensor, Tensor]:
-    """Official records (label bytes, then 3 x 32 x 32 pixels) -> (uint8 images [n, 3, 32, 32], the last label)."""
+    """Return images (uint8 [n, 3, 32, 32]) and labels of official records.
+
+    Args:
+        raw: Records of `labels` label bytes and 3 x 32 x 32 pixels.
+        labels: The number of label bytes. The last one is the label to return.
+    """
     width = labels + 3072
     if not raw or len(raw) % width:
-        raise ValueError(f"a CIFAR file of {len(raw):,} bytes is not made of records of {width} bytes")
+        raise ValueError(f"a CIFAR file must consist of records of {width:,} bytes, got {len(raw):,} bytes")
     table = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(-1, width)
     return table[:, labels:].reshape(-1, 3, 32, 32), table[:, labels - 1].long()
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Each image padded with black, cropped back to its size at a random place, and flipped with probability 1/2.
+    """Pad each image with black, crop it back to its size at a random place, and flip it with probability 1/2.
 
-    One gather for all images. The draws are made on the CPU, so that they are the same on every device.
+    One gather serves all images. The draws are made on the CPU, so that they are the same on every device.
     """
     n, channels, height, width = images.shape
-    draws = torch.cat([torch.randint(0, 2 * padding + 1, (2, n), generator=generator), _coins(n, generator)])
+    draws = torch.cat([torch.randint(0, 2 * padding + 1, (2, n), generator=generator), _flip_coins(n, generator)])
     top, left, flip = send(draws, images.device).view(3, n, 1)
-    across = torch.arange(width, device=images.device)
-    columns = left + torch.where(flip.bool(), across.flip(0), across)
+    offsets = torch.arange(width, device=images.device)
+    columns = left + torch.where(flip.bool(), offsets.flip(0), offsets)
     rows = top + torch.arange(height, device=images.device)
     image = torch.arange(n, device=images.device).view(n, 1, 1, 1)
     channel = torch.arange(channels, device=images.device).view(1, channels, 1, 1)
@@ -122,5 +148,5 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) 
     return padded[image, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
 
 
-def _coins(n: int, generator: torch.Generator) -> Tensor:
+def _flip_coins(n: int, generator: torch.Generator) -> Tensor:
     return (torch.rand(1, n, generator=generator) < 0.5).long()

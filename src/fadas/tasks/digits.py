@@ -1,4 +1,4 @@
-"""Handwritten digits (8x8 pixels, 1,797 of them), which scikit-learn ships: real data without a download."""
+"""Handwritten digits: 1,797 images of 8x8 pixels. scikit-learn ships them, so nothing is downloaded."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch import nn
 from fadas.rng import HOLDOUT, PARTITION
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task
+from fadas.validate import at_least
 
 
 def digits(
@@ -22,14 +23,25 @@ def digits(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Task:
-    """Handwritten digits and a two-layer network: real data that scikit-learn ships.
+    """Handwritten digits, shipped with scikit-learn, and a two-layer network.
 
-    A fifth of the images, the same for every seed, is the test set. `validation` holds out that share of the training
-    images and measures on it instead, for tuning.
+    A fifth of the images is the test set. It is the same for every seed.
+
+    Args:
+        clients: The number of clients.
+        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
+            `fadas.tasks.partition`.
+        alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
+        shards: The pieces per client of the partition "shards".
+        hidden: The width of the hidden layer.
+        validation: Hold out this share of the training images and measure on it instead of the test images, for tuning.
+        seed: The seed of the partition.
+
+    Example:
+        >>> task = digits(clients=20, alpha=0.1)
     """
-    if hidden < 1:
-        raise ValueError(f"hidden must be at least 1, not {hidden}")
-    pixels, labels = _load()
+    at_least(1, hidden=hidden)
+    pixels, labels = _load_digits()
     images = (pixels / 16.0).astype(np.float32)
     train, test = split_off(len(labels), 0.2, np.random.default_rng([0, HOLDOUT]))
     if validation:
@@ -46,11 +58,11 @@ def digits(
     return Task(model, Subsets(tensors(train), parts), test=tensors(test))
 
 
-def _load() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels and labels, from scikit-learn's own file where it is: importing all of scikit-learn takes a second."""
-    found = find_spec("sklearn")
-    for place in (found and found.submodule_search_locations) or ():
-        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
+def _load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return pixels and labels, if possible from scikit-learn's own file: importing scikit-learn takes a second."""
+    spec = find_spec("sklearn")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
         if path.exists():
             table = np.loadtxt(path, delimiter=",")
             return table[:, :-1], table[:, -1].astype(np.int64)

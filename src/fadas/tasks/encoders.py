@@ -1,4 +1,4 @@
-"""BERT-family encoders through transformers, with LoRA through peft. Both are imported only when they are used."""
+"""BERT-family encoders from transformers, with LoRA from peft. Both packages are imported on first use."""
 
 import copy
 import zlib
@@ -17,20 +17,38 @@ _TINY_VOCABULARY = 1000
 
 
 class Tokenizer(Protocol):
-    key: str  # changes whenever the result would
+    """Turns sentences into token ids.
+
+    Attributes:
+        key: A text that changes if the tokenizer gives other results. It names cached results.
+
+    Example:
+        >>> tokenize = tokenizer("tiny", max_length=8)
+        >>> ids, types = tokenize([("A first sentence.", "A second one.")])
+    """
+
+    key: str
 
     def __call__(self, sentences: Sequence[tuple[str, ...]]) -> tuple[Tensor, Tensor]:
-        """(ids, types), each int32 [examples, length], padded with the encoder's padding id."""
+        """Return token ids and token types, each int32 [examples, length].
+
+        Args:
+            sentences: One sentence or a pair of sentences per example.
+
+        Returns:
+            The ids, padded with the encoder's padding id. The types, which tell the sentences of a pair apart.
+        """
         ...
 
 
 def tokenizer(encoder: str, max_length: int) -> Tokenizer:
+    """Return the tokenizer of an encoder. It truncates examples to `max_length` tokens."""
     return _TinyTokenizer(max_length) if encoder == TINY else _PretrainedTokenizer(encoder, max_length)
 
 
 class _PretrainedTokenizer:
     def __init__(self, encoder: str, max_length: int) -> None:
-        self._tokenizer = _load("AutoTokenizer", encoder)
+        self._tokenizer = _load_pretrained("AutoTokenizer", encoder)
         self.max_length = max_length
         vocabulary = zlib.crc32(repr(sorted(self._tokenizer.get_vocab().items())).encode())
         self.key = f"{type(self._tokenizer).__name__}-{vocabulary}-{max_length}"
@@ -39,12 +57,12 @@ class _PretrainedTokenizer:
         first = [pair[0] for pair in sentences]
         second = [pair[1] for pair in sentences] if len(sentences[0]) > 1 else None
         options = {"truncation": True, "max_length": self.max_length, "padding": True, "return_token_type_ids": True}
-        coded = self._tokenizer(first, second, return_tensors="pt", **options)
-        return coded["input_ids"].int(), coded["token_type_ids"].int()
+        encoded = self._tokenizer(first, second, return_tensors="pt", **options)
+        return encoded["input_ids"].int(), encoded["token_type_ids"].int()
 
 
 class _TinyTokenizer:
-    """Words hashed to ids: needs no vocabulary."""
+    """Hashes words to ids, so it needs no vocabulary."""
 
     def __init__(self, max_length: int) -> None:
         self.max_length = max_length
@@ -54,41 +72,46 @@ class _TinyTokenizer:
         ids = torch.zeros(len(sentences), self.max_length, dtype=torch.int32)
         types = torch.zeros_like(ids)
         for row, parts in enumerate(sentences):
-            coded: list[int] = [2]
-            kinds: list[int] = [0]
-            for kind, part in enumerate(parts):
+            row_ids: list[int] = [2]
+            row_types: list[int] = [0]
+            for part_type, part in enumerate(parts):
                 words = [4 + zlib.crc32(word.lower().encode()) % (_TINY_VOCABULARY - 4) for word in part.split()]
-                coded += [*words, 3]
-                kinds += [kind] * (len(words) + 1)
-            coded, kinds = coded[: self.max_length], kinds[: self.max_length]
-            ids[row, : len(coded)] = torch.tensor(coded)
-            types[row, : len(kinds)] = torch.tensor(kinds)
+                row_ids += [*words, 3]
+                row_types += [part_type] * (len(words) + 1)
+            row_ids, row_types = row_ids[: self.max_length], row_types[: self.max_length]
+            ids[row, : len(row_ids)] = torch.tensor(row_ids)
+            types[row, : len(row_types)] = torch.tensor(row_types)
         return ids, types
 
 
 class Classifier(nn.Module):
-    """An encoder for sequence classification as a function of (ids, types) that returns logits."""
+    """A module that maps (ids, types) to logits with an encoder for sequence classification.
+
+    Args:
+        encoder: A sequence classification model from transformers, or a PEFT model around one.
+    """
 
     def __init__(self, encoder: Any) -> None:
         super().__init__()
         self.encoder = encoder
         self._padding = encoder.config.pad_token_id or 0
-        self._typed = getattr(encoder.config, "type_vocab_size", 0) > 1
+        self._has_types = getattr(encoder.config, "type_vocab_size", 0) > 1
 
     def forward(self, ids: Tensor, types: Tensor) -> Tensor:
+        """Return logits of shape [examples, classes]."""
         mask = ids != self._padding
-        # The data are padded to their longest; a batch rarely needs that much. A captured graph has but one length.
+        # All data are padded to the longest example. Most batches need less. A captured graph has a fixed length.
         captured = torch.compiler.is_compiling() or (ids.is_cuda and torch.cuda.is_current_stream_capturing())
         length = ids.shape[1] if captured else int(mask.sum(1).max())
         inputs: dict[str, Tensor] = {"input_ids": ids[:, :length].long(), "attention_mask": mask[:, :length]}
-        if self._typed:
+        if self._has_types:
             inputs["token_type_ids"] = types[:, :length].long()
         return self.encoder(**inputs).logits
 
 
 @cache
 def _base(encoder: str) -> Any:
-    """The pre-trained encoder: loaded once per process and frozen."""
+    """Return the pre-trained encoder. It is frozen, and loaded once per process."""
     if encoder == TINY:
         from transformers import BertConfig, BertForSequenceClassification
 
@@ -104,22 +127,30 @@ def _base(encoder: str) -> Any:
             torch.manual_seed(0)
             base = BertForSequenceClassification(BertConfig(**sizes))
     else:
-        base = _load("AutoModelForSequenceClassification", encoder, num_labels=2)
+        base = _load_pretrained("AutoModelForSequenceClassification", encoder, num_labels=2)
     return base.requires_grad_(False)
 
 
 def lora_classifier(encoder: str, rank: int, alpha: int, targets: tuple[str, ...]) -> nn.Module:
-    """A classifier with fresh LoRA matrices and a fresh head on the shared, frozen encoder."""
+    """Return a classifier: new LoRA matrices and a new head on the shared, frozen encoder.
+
+    Args:
+        encoder: A name or a path that transformers loads, or "tiny".
+        rank: The rank of the LoRA matrices.
+        alpha: LoRA's scaling factor. Its outputs are multiplied by alpha / rank.
+        targets: The names of the encoder's modules that get LoRA matrices.
+    """
     return lora(_base(encoder), rank, alpha, targets)
 
 
 def lora(base: Any, rank: int, alpha: int, targets: tuple[str, ...]) -> nn.Module:
+    """Return a classifier with new LoRA matrices and a new head on `base`. See `lora_classifier`."""
     from peft import LoraConfig, get_peft_model
 
-    # A copy of the modules, to inject LoRA into; the frozen tensors themselves are shared by reference.
-    mine = copy.deepcopy(base, {id(tensor): tensor for tensor in base.parameters()})
-    mine.classifier = copy.deepcopy(base.classifier)
-    for module in mine.classifier.modules():
+    # LoRA is injected into a copy of the modules. The copy shares the frozen tensors with `base`.
+    model = copy.deepcopy(base, {id(tensor): tensor for tensor in base.parameters()})
+    model.classifier = copy.deepcopy(base.classifier)
+    for module in model.classifier.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
             nn.init.zeros_(module.bias)
@@ -127,28 +158,29 @@ def lora(base: Any, rank: int, alpha: int, targets: tuple[str, ...]) -> nn.Modul
         task_type="SEQ_CLS", r=rank, lora_alpha=alpha, target_modules=list(targets), modules_to_save=["classifier"]
     )
     try:
-        return Classifier(get_peft_model(mine, settings))
+        return Classifier(get_peft_model(model, settings))
     except ValueError as error:
         raise ValueError(f"LoRA does not fit this encoder: {str(error).splitlines()[0]}") from None
 
 
 def save_adapter(module: nn.Module, folder: Path) -> None:
-    """The trained part as a PEFT adapter folder, which `peft.PeftModel.from_pretrained` loads onto the base."""
+    """Save the trained part as a PEFT adapter folder. `peft.PeftModel.from_pretrained` loads it onto the base."""
     module.encoder.save_pretrained(folder / "adapter")  # type: ignore[union-attr, operator]
-    for path in (folder / "adapter").glob("*.safetensors"):  # which safetensors hides from other users
+    for path in (folder / "adapter").glob("*.safetensors"):  # rewritten, because only their owner could read them
         content = path.read_bytes()
         path.unlink()
         path.write_bytes(content)
 
 
-def _load(kind: str, encoder: str, **options: Any) -> Any:
+def _load_pretrained(kind: str, encoder: str, **options: Any) -> Any:
+    """Load an encoder or its tokenizer with the transformers class `kind`."""
     try:
         import transformers
     except ImportError:
-        raise ValueError("the language tasks need an extra: pip install -e '.[language]' in a checkout") from None
+        raise ValueError("the language tasks need transformers: pip install -e '.[language]' in a checkout") from None
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    local = data_folder() / encoder  # where there is no hub: a folder of that name beside the data
+    local = data_folder() / encoder  # a folder of that name takes precedence, so that no hub is needed
     try:
         return getattr(transformers, kind).from_pretrained(local if local.is_dir() else encoder, **options)
     except (OSError, ValueError) as error:

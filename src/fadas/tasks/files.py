@@ -1,4 +1,4 @@
-"""Bring your own data: a folder with a file per client, or a Hugging Face data set with a column of clients."""
+"""Your own data: a folder with one file per client, or a Hugging Face data set with a column that names the client."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,35 +16,47 @@ from fadas.tasks.task import Data, Loss, Task, cross_entropy
 
 
 def files(path: str, model: str, clients: int, validation: float = 0.0) -> Task:
-    """A folder with one file per client, and a network of your own.
+    """Your own data in a folder, with one file per client, and your own network.
 
-    Every `.npz` or `.safetensors` file in `path` is a client's, in the order of their names, except `test.*`: the
-    server's test data. Each holds the arrays x and y. `model` names a class or function, "package.module:Name".
+    The folder holds `.npz` or `.safetensors` files, each with the arrays x and y. The loss is the cross-entropy, so y
+    holds labels or a probability for each class. `test.npz` or `test.safetensors` is the server's test data. Every
+    other file is one client's data. Clients are numbered in the order of the file names.
+
+    Args:
+        path: The folder.
+        model: The name of a class or function without arguments that makes the network, "package.module:Name".
+        clients: The number of clients. It must equal the number of client files.
+        validation: Hold out this share of each client's examples and measure on it instead of the test file, for
+            tuning. Clients with too few examples keep all of them.
+
+    Example:
+        >>> task = files("hospitals", model="mypackage.networks:Net", clients=12)
     """
     folder = Path(path)
     found = sorted(file for file in folder.glob("*") if file.suffix in (".npz", ".safetensors"))
     test = [file for file in found if file.stem == "test"]
     owners = [file for file in found if file.stem != "test"]
     if len(owners) != clients:
-        raise ValueError(f"{folder} holds the files of {len(owners)} clients, not {clients}")
+        raise ValueError(f"clients must equal the number of client files in {folder} ({len(owners)}), got {clients}")
     if len(test) > 1:
-        raise ValueError(f"{folder} holds several test files")
-    data = [_load(file) for file in owners]
-    held_out = _load(test[0]) if test else None
+        raise ValueError(f"{folder} must hold at most one test file, got {', '.join(file.name for file in test)}")
+    data = [_load_columns(file) for file in owners]
+    held_out = _load_columns(test[0]) if test else None
     if validation:
         data, held_out = _hold_out(data, validation)
     return Task(lookup({}, "model", model), data, test=held_out)
 
 
-def _load(file: Path) -> tuple[Tensor, Tensor]:
+def _load_columns(file: Path) -> tuple[Tensor, Tensor]:
+    """Return x and y of a file. Floats become float32, labels int64."""
     try:
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as arrays:
                 tensors = {name: torch.from_numpy(arrays[name]) for name in ("x", "y") if name in arrays}
         else:
             tensors = load_file(file)
-    except Exception as error:  # numpy, zipfile and safetensors each have their own for a broken file
-        raise ValueError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # NumPy, zipfile and safetensors raise different errors for a broken file
+        raise ValueError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
     if missing := {"x", "y"} - tensors.keys():
         raise ValueError(f"{file} has no array {min(missing)!r}; it needs x and y")
     x, y = (column.float() if column.is_floating_point() else column for column in (tensors["x"], tensors["y"]))
@@ -52,27 +64,30 @@ def _load(file: Path) -> tuple[Tensor, Tensor]:
         return x, y.long()
     if y.dim() < 2 or y.shape[1] < 2:  # the loss is the cross-entropy
         raise ValueError(
-            f"{file}: y holds {list(y.shape)} floats; labels must be whole numbers, or a probability for each class "
-            "(for a loss of your own, name a function that returns a fadas.Task instead of files)"
+            f"{file}: y must hold whole numbers, or a probability for each class, got floats of shape {list(y.shape)}. "
+            'To use another loss, set task.name to a function that returns a fadas.Task, "package.module:name"'
         )
     return x, y
 
 
 def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
-    """A share of the clients' examples taken away and pooled. Who has too few for that keeps them."""
+    """Take a share of each client's examples and pool it. Return (the rest of each client, the pool).
+
+    A client with too few examples keeps them.
+    """
     kept: list[Data] = []
-    taken: list[Data] = []
+    held_out: list[Data] = []
     for client, columns in enumerate(data):
         size = len(columns[-1])
         if not 0 < share_of(size, share) < size:
             kept.append(columns)
             continue
-        rest, away = split_off(size, share, np.random.default_rng([client, HOLDOUT]))
-        kept.append([column[rest] for column in columns])
-        taken.append([column[away] for column in columns])
-    if not taken:
-        raise ValueError(f"a held-out share of {share} leaves every client with nothing on one side")
-    return kept, [torch.cat(columns) for columns in zip(*taken, strict=True)]
+        kept_rows, held_out_rows = split_off(size, share, np.random.default_rng([client, HOLDOUT]))
+        kept.append([column[kept_rows] for column in columns])
+        held_out.append([column[held_out_rows] for column in columns])
+    if not held_out:
+        raise ValueError(f"validation ({share}) splits no client's examples into two parts; choose another share")
+    return kept, [torch.cat(columns) for columns in zip(*held_out, strict=True)]
 
 
 Model = nn.Module | Callable[[], nn.Module]
@@ -87,9 +102,20 @@ def from_huggingface(
     test: Any = None,
     loss: Loss = cross_entropy,
 ) -> Task:
-    """A task from a Hugging Face `datasets.Dataset`: the column `client` says whose each row is.
+    """Return a task from a Hugging Face `datasets.Dataset` with a column that names each row's client.
 
-    `inputs` and `target` name columns of numbers of one shape, e.g. tokenised and padded text.
+    Args:
+        model: A module, or a function that makes one.
+        dataset: The clients' rows.
+        client: The column that names the client. Clients are numbered in the order of first appearance.
+        inputs: The columns of inputs. A column holds numbers of one shape, such as tokenised and padded text.
+        target: The column of targets.
+        test: The server's rows. None: nothing is measured.
+        loss: See `fadas.Task`.
+
+    Example:
+        >>> rows = Dataset.from_dict({"x": [[0.0], [1.0], [2.0]], "y": [0, 1, 1], "hospital": ["a", "a", "b"]})
+        >>> task = from_huggingface(nn.Linear(1, 2), rows, client="hospital", inputs=["x"], target="y")
     """
     columns = _columns(dataset, [*inputs, target])
     parts = natural(dataset[client])
@@ -98,5 +124,6 @@ def from_huggingface(
 
 
 def _columns(dataset: Any, names: Sequence[str]) -> list[Tensor]:
+    """Return columns of a Hugging Face data set as tensors."""
     table = dataset.with_format("torch")
     return [torch.as_tensor(table[name][:]) for name in names]

@@ -1,6 +1,6 @@
 """GLUE's RTE, MRPC and SST-2 from their official TSV files, with any BERT-family encoder and LoRA.
 
-Only the LoRA matrices and the classification head are trained and travel. The frozen encoder is held once per process,
+Only the LoRA matrices and the classification head are trained and sent. The frozen encoder is held once per process,
 however many clients there are.
 """
 
@@ -21,11 +21,19 @@ from fadas.tasks import encoders
 from fadas.tasks.downloads import data_folder
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task, accuracy
+from fadas.validate import at_least
 
 
 @dataclass(frozen=True)
 class GlueFormat:
-    """Where a data set's files name their sentences and labels."""
+    """The layout of a data set's files.
+
+    Args:
+        folder: The folder with train.tsv and dev.tsv.
+        sentences: The columns of the sentences, one or two.
+        label: The column of the label.
+        labels: The possible labels. Their positions are the classes.
+    """
 
     folder: str
     sentences: tuple[str, ...]
@@ -58,18 +66,34 @@ def glue(
 ) -> Task:
     """A GLUE task from its official TSV files: a BERT-family encoder, fine-tuned with LoRA.
 
-    `encoder` is a name or a local path that transformers loads, a folder of that name beside the data coming first;
-    or "tiny": a small random one for trying things out.
-    LoRA of `rank` and `lora_alpha` goes into the encoder's modules named `targets`. Measured on the dev set.
+    Results are measured on the dev set.
+
+    Args:
+        name: "rte", "mrpc" or "sst2".
+        clients: The number of clients.
+        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
+            `fadas.tasks.partition`.
+        alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
+        shards: The pieces per client of the partition "shards".
+        encoder: The name or local path of an encoder that transformers loads, or "tiny", a small random encoder for
+            trying things out. A folder of that name in the data folder takes precedence.
+        rank: The rank of the LoRA matrices.
+        lora_alpha: LoRA's scaling factor. Its outputs are multiplied by lora_alpha / rank.
+        targets: The names of the encoder's modules that get LoRA matrices.
+        max_length: The largest number of tokens per example. Longer examples are truncated.
+        limit: Use only the first `limit` training examples and the first `limit` dev examples. None: all.
+        validation: Hold out this share of the training examples and measure on it instead of the dev set, for tuning.
+        seed: The seed of the partition.
+
+    Example:
+        >>> task = glue("rte", clients=10, encoder="tiny", max_length=32)
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, not {limit}")
-    if rank < 1 or max_length < 3:
-        raise ValueError(f"rank must be at least 1 and max_length at least 3, not {rank} and {max_length}")
+    at_least(1, limit=limit, rank=rank)
+    at_least(3, max_length=max_length)
     layout = LAYOUTS[name]
     texts = {split: read_tsv(layout, split, limit) for split in ("train", "dev")}
     tokenize = encoders.tokenizer(encoder, max_length)
-    train, test = (_encoded(f"{layout.folder}-{split}", *text, tokenize) for split, text in texts.items())
+    train, test = (_tokenize_cached(f"{layout.folder}-{split}", *text, tokenize) for split, text in texts.items())
     if validation:
         kept, held_out = split_off(len(train[-1]), validation, np.random.default_rng([1, HOLDOUT]))
         train, test = ([tensor[rows] for tensor in train] for rows in (kept, held_out))
@@ -80,34 +104,43 @@ def glue(
 
 
 def f1(outputs: Tensor, targets: Tensor) -> Tensor:
-    """F1 of the positive class."""
-    found = outputs.argmax(1) == 1
-    hits = (found & (targets == 1)).sum().double()
-    return 2 * hits / (found.sum() + (targets == 1).sum()).clamp(min=1)
+    """Return F1 of the positive class."""
+    predicted = outputs.argmax(1) == 1
+    hits = (predicted & (targets == 1)).sum().double()
+    return 2 * hits / (predicted.sum() + (targets == 1).sum()).clamp(min=1)
 
 
 def read_tsv(layout: GlueFormat, split: str, limit: int | None = None) -> tuple[list[tuple[str, ...]], list[int]]:
-    """A TSV file's sentences (one or two per example) and labels. Quotes are text, as the data sets mean them."""
+    """Return the sentences (one or two per example) and the labels of a TSV file. Quotation marks are text, as in GLUE.
+
+    Args:
+        layout: The layout of the file.
+        split: "train" or "dev".
+        limit: Read only the first `limit` examples. None: all.
+    """
     path = data_folder() / layout.folder / f"{split}.tsv"
     try:
         header, *lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     except OSError as error:
-        hint = "set FADAS_DATA to the folder that holds GLUE's RTE, MRPC and SST-2"
-        raise ValueError(f"expected {path} ({error.strerror}); {hint}") from None
+        hint = f"set FADAS_DATA to the folder that holds {layout.folder}"
+        raise ValueError(f"cannot read {path} ({error.strerror}); {hint}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
+        raise ValueError(f"{path} must be UTF-8 text: {error}") from None
     names = header.rstrip("\r").split("\t")
     missing = [column for column in (*layout.sentences, layout.label) if column not in names]
     if missing:
-        raise ValueError(f"{path}: expected a column {missing[0]!r} in the first line, which has {names}")
+        raise ValueError(f"{path}, line 1: expected a column {missing[0]!r}, got {', '.join(map(repr, names))}")
     columns = [names.index(column) for column in layout.sentences]
     label = names.index(layout.label)
     sentences: list[tuple[str, ...]] = []
     labels: list[int] = []
     for number, line in enumerate(lines[:limit], 2):
         cells = line.rstrip("\r").split("\t")
-        if len(cells) != len(names) or cells[label] not in layout.labels:
-            raise ValueError(f"{path}, line {number}: expected {len(names)} columns and a label of {layout.labels}")
+        if len(cells) != len(names):
+            raise ValueError(f"{path}, line {number}: expected {len(names)} columns, got {len(cells)}")
+        if cells[label] not in layout.labels:
+            expected = " or ".join(map(repr, layout.labels))
+            raise ValueError(f"{path}, line {number}: expected the label {expected}, got {cells[label]!r}")
         sentences.append(tuple(cells[column] for column in columns))
         labels.append(layout.labels.index(cells[label]))
     if not labels:
@@ -115,10 +148,10 @@ def read_tsv(layout: GlueFormat, split: str, limit: int | None = None) -> tuple[
     return sentences, labels
 
 
-def _encoded(
+def _tokenize_cached(
     name: str, sentences: list[tuple[str, ...]], labels: list[int], tokenize: encoders.Tokenizer
 ) -> list[Tensor]:
-    """(token ids, token types, labels): tokenised once, then read from a cache beside the data."""
+    """Return token ids, token types and labels. Tokens are cached in the data folder."""
     key = hashlib.sha256(repr((tokenize.key, sentences)).encode()).hexdigest()[:20]
     path = data_folder() / "cache" / f"{name}-{key}.safetensors"
     try:
@@ -126,12 +159,12 @@ def _encoded(
         ids, types = cached["ids"], cached["types"]
     except (OSError, KeyError, SafetensorError):
         ids, types = tokenize(sentences)
-        _store({"ids": ids, "types": types}, path)
+        _write_cache({"ids": ids, "types": types}, path)
     return [ids, types, torch.tensor(labels)]
 
 
-def _store(tensors: dict[str, Tensor], path: Path) -> None:
-    """A cache that cannot be written is no reason to stop."""
+def _write_cache(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a cache file if possible. Errors are ignored, because the cache only saves time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}.tmp")

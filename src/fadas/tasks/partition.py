@@ -1,7 +1,15 @@
 """Partitions of a data set over clients: one array of example indices per client.
 
-Whatever the rule, every example goes to exactly one client and no client is empty: one that got nothing takes an
-example from the largest client.
+| partition          | function           | what a client gets                                           |
+|--------------------|--------------------|--------------------------------------------------------------|
+| "dirichlet"        | `dirichlet`        | a random proportion of each class                            |
+| "dirichlet-capped" | `dirichlet_capped` | the same, with sizes that differ far less                    |
+| "shards"           | `by_shards`        | a few pieces of the examples sorted by label                 |
+| "iid"              | `iid`              | an equal share of the shuffled examples                      |
+|                    | `natural`          | the examples that a column assigns to it                     |
+
+Every rule assigns each example to exactly one client. No client is empty: a client without examples takes one from the
+largest client.
 """
 
 from collections.abc import Sequence
@@ -10,15 +18,25 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from fadas.validate import at_least, positive
+
 Kind = Literal["dirichlet", "dirichlet-capped", "iid", "shards"]
 
 
 def deal(
     labels: np.ndarray, clients: int, rng: np.random.Generator, kind: Kind, alpha: float, shards: int
 ) -> list[torch.Tensor]:
-    """The partition that a task's settings ask for."""
-    if clients < 1:
-        raise ValueError(f"clients must be at least 1, not {clients}")
+    """Return the partition that a task's settings ask for: the sorted example indices of each client.
+
+    Args:
+        labels: The label of each example.
+        clients: The number of clients.
+        rng: Decides who gets what.
+        kind: The name of the partition.
+        alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
+        shards: The pieces per client of the partition "shards".
+    """
+    at_least(1, clients=clients)
     if kind == "dirichlet":
         parts = dirichlet(labels, clients, rng, alpha)
     elif kind == "dirichlet-capped":
@@ -31,76 +49,82 @@ def deal(
 
 
 def dirichlet(labels: np.ndarray, clients: int, rng: np.random.Generator, alpha: float) -> list[np.ndarray]:
-    """Each class is dealt out in proportions drawn from Dirichlet(alpha) over the clients: smaller is more skewed."""
-    if not 0 < alpha < np.inf:
-        raise ValueError(f"alpha must be positive, not {alpha}")
+    """Divide each class in proportions drawn from Dirichlet(alpha) over the clients. A smaller alpha is more skewed."""
+    positive(alpha=alpha)
     parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         examples = rng.permutation(np.flatnonzero(labels == label))
         cuts = (np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(examples)).round().astype(int)
         for part, chunk in zip(parts, np.split(examples, cuts), strict=True):
             part.append(chunk)
-    return _never_empty([np.concatenate(part) for part in parts])
+    return _fill_empty([np.concatenate(part) for part in parts])
 
 
 def dirichlet_capped(
     labels: np.ndarray, clients: int, rng: np.random.Generator, alpha: float, smallest: int = 10
 ) -> list[np.ndarray]:
-    """As `dirichlet`, but a client that has its even share already gets nothing of the classes that follow.
+    """As `dirichlet`, but a client that has an equal share of the examples gets nothing of the next classes.
 
-    Drawn anew until every client has at least `smallest` examples; where a thousand draws do not give that, the best
-    of them. This is how the authors of FedMA and FedNova deal CIFAR-10, whom the paper follows.
+    The draw is repeated until every client has at least `smallest` examples. If 1000 draws fail (50 for a data set of
+    at most 1000 examples), the draw with the largest smallest client is used. The authors of FedMA and FedNova divide
+    CIFAR-10 in this way, and the paper follows them.
+
+    Args:
+        labels: The label of each example.
+        clients: The number of clients.
+        rng: Decides who gets what.
+        alpha: The concentration. Smaller is more skewed.
+        smallest: The smallest size of a client. At most half of an equal share is asked for.
     """
-    if not 0 < alpha < np.inf:
-        raise ValueError(f"alpha must be positive, not {alpha}")
+    positive(alpha=alpha)
     share, smallest = len(labels) / clients, min(smallest, len(labels) // (2 * clients))
-    best, most = [], -1
+    best_parts, best_smallest = [], -1
     for _ in range(1000 if len(labels) > 1000 else 50):
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
         sizes = np.zeros(clients, int)
         for label in np.unique(labels):
             examples = rng.permutation(np.flatnonzero(labels == label))
             weights = rng.dirichlet(np.full(clients, alpha)) * (sizes < share)
-            if not weights.sum() > 0:  # all that the draw favours are full: evenly to those that are not
+            if not weights.sum() > 0:  # every client with a weight is full: divide equally among the others
                 weights = (sizes < share).astype(float)
             cuts = (np.cumsum(weights / weights.sum())[:-1] * len(examples)).round().astype(int)
             for part, chunk in zip(parts, np.split(examples, cuts), strict=True):
                 part.append(chunk)
             sizes = np.array([sum(map(len, part)) for part in parts])
-        if sizes.min() > most:
-            best, most = [np.concatenate(part) for part in parts], int(sizes.min())
-        if most >= smallest:
+        if sizes.min() > best_smallest:
+            best_parts, best_smallest = [np.concatenate(part) for part in parts], int(sizes.min())
+        if best_smallest >= smallest:
             break
-    return _never_empty(best)
+    return _fill_empty(best_parts)
 
 
 def by_shards(labels: np.ndarray, clients: int, rng: np.random.Generator, shards: int) -> list[np.ndarray]:
-    """Sorted by label and cut into `shards` pieces per client, dealt out at random: few labels for each."""
-    if shards < 1:
-        raise ValueError(f"shards must be at least 1, not {shards}")
+    """Sort by label, cut into `shards` pieces per client, and assign the pieces at random. Clients have few labels."""
+    at_least(1, shards=shards)
     order = rng.permutation(len(labels))
     pieces = np.array_split(order[np.argsort(labels[order], kind="stable")], clients * shards)
-    hands = rng.permutation(clients * shards).reshape(clients, shards)
-    return _never_empty([np.concatenate([pieces[piece] for piece in hand]) for hand in hands])
+    assigned = rng.permutation(clients * shards).reshape(clients, shards)
+    return _fill_empty([np.concatenate([pieces[index] for index in indices]) for indices in assigned])
 
 
 def iid(labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Shuffled and dealt out evenly."""
-    return _never_empty(np.array_split(rng.permutation(len(labels)), clients))
+    """Shuffle, and divide equally."""
+    return _fill_empty(np.array_split(rng.permutation(len(labels)), clients))
 
 
 def natural(owners: Sequence[Any]) -> dict[Any, np.ndarray]:
-    """By a column that names each example's client: the examples of each, in order of first appearance."""
+    """Return the examples of each client, by a column that names them. Clients are in order of first appearance."""
     parts: dict[Any, list[int]] = {}
     for example, owner in enumerate(owners):
         parts.setdefault(owner, []).append(example)
     return {owner: np.array(part) for owner, part in parts.items()}
 
 
-def _never_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
+def _fill_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
+    """Give each empty client an example of the largest client."""
     total = sum(len(part) for part in parts)
     if total < len(parts):
-        raise ValueError(f"{total} examples are too few for {len(parts)} clients")
+        raise ValueError(f"clients must be at most the number of training examples ({total}), got {len(parts)}")
     for client, part in enumerate(parts):
         if not len(part):
             largest = max(range(len(parts)), key=lambda c: len(parts[c]))
@@ -109,15 +133,15 @@ def _never_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def share_of(examples: int, share: float) -> int:
-    """How many of the examples a share is."""
+    """Return how many of the examples a held-out share is."""
     if not 0 < share < 1:
-        raise ValueError(f"a held-out share must lie between 0 and 1, not {share}")
+        raise ValueError(f"validation must be above 0 and below 1, got {share}")
     return round(examples * share)
 
 
 def split_off(examples: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A random share of the examples, and the rest: (rest, share)."""
+    """Split off a random share of the examples. Return the indices of (the rest, the share)."""
     order, count = rng.permutation(examples), share_of(examples, share)
     if not 0 < count < examples:
-        raise ValueError(f"a share of {share} of {examples} examples leaves nothing on one side")
+        raise ValueError(f"validation ({share}) of {examples} examples leaves one side empty; choose another share")
     return np.sort(order[count:]), np.sort(order[:count])

@@ -1,1 +1,1 @@
-"""What a client does with a job."""
+"""Local training: what a client does with a job."""

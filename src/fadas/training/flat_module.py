@@ -1,4 +1,4 @@
-"""A torch module as flat vectors: torch module <-> (params, buffers) <-> state_dict."""
+"""A torch module as flat vectors. Converts between a torch module, (params, buffers) and a state_dict."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import cast
@@ -10,15 +10,36 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fadas.core.model import Model
 
-# Trainable parameters and the FlatModule that has taken each; both may be gone by now.
+# For each trainable parameter, the FlatModule that holds it. Neither is kept alive by this table.
 _flattened: MutableMapping[Tensor, "ref[FlatModule]"] = WeakTensorKeyDictionary()
 
 
 class FlatModule:
-    """A module whose trainable parameters, their gradients and its buffers are views into three flat vectors.
+    """A torch module whose trainable parameters, gradients and buffers are views into three flat vectors.
 
-    Loading a model is one copy, a delta one subtraction, an SGD step two kernels. Frozen parameters stay where they
-    are. Integer buffers (BatchNorm's batch counters) do not travel: each load puts their initial values back.
+    Loading a model is one copy, a delta is one subtraction, and an SGD step is two kernels.
+
+    | part of the module                               | where it is stored                                |
+    |--------------------------------------------------|---------------------------------------------------|
+    | trainable parameters                             | `params`                                          |
+    | their gradients                                  | `grads`                                           |
+    | floating-point buffers                           | `buffers`                                         |
+    | frozen parameters                                | in the module, unchanged                          |
+    | integer buffers, such as BatchNorm's counters    | in the module; `load` restores the initial values |
+
+    Args:
+        module: The module. It is moved to the device, and its tensors are replaced by views.
+        device: Where the module and the vectors are: "cpu", "cuda", "cuda:1", ...
+
+    Raises:
+        ValueError: No parameter is trainable, two modules share a parameter, or the parameters have several dtypes.
+
+    Example:
+        >>> flat = FlatModule(torch.nn.Linear(4, 2))
+        >>> flat.params.shape
+        torch.Size([10])
+        >>> model = flat.read()
+        >>> flat.load(model)
     """
 
     def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
@@ -28,29 +49,29 @@ class FlatModule:
         if not trained:
             raise ValueError("the module has no trainable parameters")
         for name, parameter in trained.items():
-            if (other := _flattened.get(parameter)) and other():
+            if (holder := _flattened.get(parameter)) and holder():
                 raise ValueError(
-                    f"two modules share the trainable parameter {name!r}: each call of a task's model function must "
-                    "make new ones, or the task be given a module instead, which is copied"
+                    f"two modules share the trainable parameter {name!r}: the task's model function must make new "
+                    "parameters at every call; or give the task a module, which is copied"
                 )
             _flattened[parameter] = ref(self)
         for kind, tensors in (("parameters", trained), ("buffers", floats)):
             if len({t.dtype for t in tensors.values()}) > 1:
                 raise ValueError(f"the module's {kind} have several dtypes; fadas needs one")
-        # GPUs convolve faster on channels-last tensors; the order of the vector's elements is nobody's business
+        # GPUs convolve faster on channels-last tensors. No other code depends on the order of the vector's elements.
         self._channels_last = torch.device(device).type == "cuda"
         self.params, self.param_shapes = self._flatten(trained, device)
         self.buffers, self.buffer_shapes = self._flatten(floats, device)
         self.grads = torch.zeros_like(self.params)
         for name, grad in self.named_params(self.grads).items():
             trained[name].grad = grad
-        self._tied = [(*_owner(module, name), buffer) for name, buffer in module.named_buffers()]
+        self._tied = [(*_find_buffer(module, name), buffer) for name, buffer in module.named_buffers()]
         self.counters = {name: b.clone() for name, b in module.named_buffers() if not b.is_floating_point()}
 
     def _flatten(
         self, tensors: Mapping[str, Tensor], device: str | torch.device
     ) -> tuple[Tensor, dict[str, torch.Size]]:
-        """Move the tensors' contents into one vector and make the tensors views of it."""
+        """Copy the tensors into one vector and make them views of it. Return the vector and the tensors' shapes."""
         shapes = {name: t.shape for name, t in tensors.items()}
         if not tensors:
             return torch.zeros(0, device=device), shapes
@@ -63,59 +84,65 @@ class FlatModule:
         return flat, shapes
 
     def read(self) -> Model:
+        """Return a copy of the module's current parameters and buffers."""
         self.tie()
         return Model(self.params.clone(), self.buffers.clone())
 
     def named_params(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views into parameters laid out as this module's: [P], or [B, P] for a batch of models."""
+        """Return named views into a flat tensor of parameters: [P], or [B, P] for a batch of models."""
         return _split(flat, self.param_shapes, self._channels_last)
 
     def named_buffers(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return named views into a flat tensor of buffers, for one model or a batch of models."""
         return _split(flat, self.buffer_shapes, self._channels_last)
 
     @torch.no_grad()
     def tie(self) -> None:
-        """A forward pass may have put a new tensor in a buffer's place: take its values and put the first one back."""
-        for buffers, name, first in self._tied:
-            if buffers[name] is not first:
-                first.copy_(buffers[name])
-                buffers[name] = first
+        """Make every buffer a view again. A forward pass may have replaced a buffer by a new tensor.
+
+        The values of the new tensor are kept.
+        """
+        for buffers, name, view in self._tied:
+            if buffers[name] is not view:
+                view.copy_(buffers[name])
+                buffers[name] = view
 
     def load(self, model: Model) -> None:
+        """Copy a model into the module, and reset the integer buffers to their initial values."""
         self.tie()
         self.params.copy_(model.params)
         self.buffers.copy_(model.buffers)
         for name, initial in self.counters.items():
             self.module.get_buffer(name).copy_(initial)
 
-    def take(self, other: "FlatModule") -> None:
-        """All that another one of the same module holds: its counters too."""
+    def copy_from(self, other: "FlatModule") -> None:
+        """Copy everything from a flat module of the same architecture, including the integer buffers."""
         self.params.copy_(other.params)
         self.buffers.copy_(other.buffers)
         for name in self.counters:
             self.module.get_buffer(name).copy_(other.module.get_buffer(name))
 
     def state_dict(self, model: Model) -> dict[str, Tensor]:
-        """The model as the module's own `load_state_dict` takes it."""
+        """Return a model in the form that the module's `load_state_dict` takes. The model is loaded first."""
         self.load(model)
         return {name: tensor.detach().clone() for name, tensor in self.module.state_dict().items()}
 
 
-def _owner(module: nn.Module, name: str) -> tuple[dict[str, Tensor], str]:
-    """The dict that holds a buffer, and the buffer's name in it."""
+def _find_buffer(module: nn.Module, name: str) -> tuple[dict[str, Tensor], str]:
+    """Return the dict that holds a buffer, and the buffer's key in it."""
     path, _, last = name.rpartition(".")
     return cast(dict[str, Tensor], module.get_submodule(path)._buffers), last  # pyright: ignore[reportPrivateUsage]
 
 
 def _split(flat: Tensor, shapes: Mapping[str, torch.Size], channels_last: bool) -> dict[str, Tensor]:
-    """Named views into the last dimension of a flat tensor ([P], or [B, P] for a batch of models)."""
+    """Return named views into the last dimension of a flat tensor: [P], or [B, P] for a batch of models."""
     views: dict[str, Tensor] = {}
     offset = 0
     for name, shape in shapes.items():
         piece = flat[..., offset : offset + shape.numel()]
         if channels_last and len(shape) == 4:
-            outside, inside, height, width = shape
-            views[name] = piece.view((*flat.shape[:-1], outside, height, width, inside)).movedim(-1, -3)
+            out_channels, in_channels, height, width = shape
+            views[name] = piece.view((*flat.shape[:-1], out_channels, height, width, in_channels)).movedim(-1, -3)
         else:
             views[name] = piece.view((*flat.shape[:-1], *shape))
         offset += shape.numel()

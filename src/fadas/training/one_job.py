@@ -13,16 +13,33 @@ from fadas.training.sgd import LocalSGD, epoch_rows, job_seed
 def train_job(
     flat: FlatModule, task: Task, local: LocalSGD, seed: int, job: Job, start: Model, autocast: bool = False
 ) -> Update:
-    """One job: local SGD from `start` on the client's data; with `autocast` torch uses bfloat16 where it sees fit."""
+    """Run one job: local SGD from `start` on the client's data.
+
+    Args:
+        flat: The module to train in. Its contents are overwritten.
+        task: Model, data and loss.
+        local: What a client does with a job.
+        seed: The run's seed.
+        job: The job. Its id seeds the order of the examples and the module's random numbers.
+        start: The model to start from.
+        autocast: Train under torch's autocast to bfloat16.
+
+    Returns:
+        The client's update.
+
+    Example:
+        >>> flat = FlatModule(task.module(seed=0))
+        >>> update = train_job(flat, task, LocalSGD(lr=0.1), 0, Job(0, client=2, version=0), flat.read())
+    """
     data, epochs = epoch_rows(task, local, seed, job, flat.device)
     flat.load(start)
     flat.module.train()
     losses: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        # For modules that draw from torch's global generator, such as dropout. `torch.manual_seed` seeds every device
-        # that there might be, which costs more than a step of a small network.
-        seeded = torch.default_generator.manual_seed if flat.device == "cpu" else torch.manual_seed
-        seeded(job_seed(seed, job))
+        # Modules such as dropout draw from torch's global generator. On the CPU only that generator is seeded:
+        # `torch.manual_seed` seeds every device, which costs more than a step of a small network.
+        set_seed = torch.default_generator.manual_seed if flat.device == "cpu" else torch.manual_seed
+        set_seed(job_seed(seed, job))
         for index in (batch for rows in epochs for batch in rows.split(local.batch_size)):
             *inputs, targets = (column.index_select(0, index.to(column.device)) for column in data)
             flat.grads.zero_()

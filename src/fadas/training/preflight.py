@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from fadas.errors import ConfigError
-from fadas.tasks.task import Task
+from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
@@ -29,6 +29,7 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
 
     | refused                                                        | because                                    |
     |----------------------------------------------------------------|--------------------------------------------|
+    | labels that are not of type torch.int64, for `cross_entropy`   | torch's loss does not take them            |
     | a transform that draws from a global random generator          | the run would not depend on its seed alone |
     | a module or loss that draws from Python's or NumPy's generator | the run would not depend on its seed alone |
     | a module or loss that keeps state in a Python attribute        | results would depend on earlier jobs       |
@@ -38,6 +39,7 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     Raises:
         ConfigError: Something is refused. The message says what to change.
     """
+    _check_labels(task)
     _check_transform(task)
     _check_module(flat, task)
     _check_shapes(flat, task)
@@ -51,6 +53,21 @@ def random_devices(flat: FlatModule, task: Task) -> set[str]:
         ConfigError: They draw from the global generator of Python or NumPy, which no job seeds.
     """
     return _draw_once(flat, task)[0]
+
+
+def _check_labels(task: Task) -> None:
+    """Refuse labels that `cross_entropy`, the default loss, does not take."""
+    if task.loss is not cross_entropy:
+        return
+    for client in range(len(task.clients)):
+        labels = task.targets(client)
+        if labels.dim() == 1 and labels.dtype != torch.int64:
+            raise ConfigError(
+                f"client {client}: the loss cross_entropy needs labels of type torch.int64, got {labels.dtype}; "
+                "convert them with .long(), or give the task a loss for such targets"
+            )
+        if isinstance(task.clients, Subsets):
+            return  # one data set for all clients
 
 
 def _check_transform(task: Task) -> None:
@@ -100,8 +117,9 @@ def _check_shapes(flat: FlatModule, task: Task) -> None:
         count = len(targets)
         ramp = torch.linspace(0.0, 1.0, count, device=outputs.device)
         outputs = ramp.to(outputs.dtype)[:, None]
-        targets = ramp.to(targets.dtype) if targets.is_floating_point() else torch.arange(count, device=ramp.device) % 2
-        changed = torch.cat([targets[:-1], targets[:1]])  # other targets; the flip is the same ones in another order
+        labels = torch.arange(count, device=ramp.device) % 2
+        targets = ramp.square().to(targets.dtype) if targets.is_floating_point() else labels
+        changed = torch.cat([targets[:-1], targets[2:3]])  # other targets; the flip is the same ones in another order
         here, flipped, other = (float(task.loss(outputs, t).mean()) for t in (targets, targets.flip(0), changed))
     except Exception:  # the trial step reports what does not work
         return

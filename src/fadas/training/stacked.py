@@ -1,9 +1,11 @@
-"""The parameters of many jobs in one chain of layers, with a backward pass written out.
+"""Training of many jobs in one chain of layers, with an explicit backward pass.
 
-For small networks most of the time goes to calling kernels, not to arithmetic: autograd, `vmap` and an optimizer each
-add calls of their own. A chain of linear layers and functions without parameters (activations, reshaping, pooling)
-needs none of them: examples of all jobs pass through it together, each linear layer is one batched product over the
-jobs, and the product that gives a weight's gradient applies the SGD step in the same call.
+For small networks most of the time goes to kernel calls, not to arithmetic. Autograd, `vmap` and an optimizer each add
+calls. A chain of linear layers and functions without parameters (activations, reshaping, pooling) needs none of them:
+
+- The examples of all jobs pass through the chain together.
+- Each linear layer is one batched product over the jobs.
+- The product that gives a weight's gradient applies the SGD step in the same call.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,46 +27,64 @@ _FEW = 32  # classes
 
 
 class Layer(Protocol):
-    """Takes and gives the activations of all jobs' examples: [B, n, ...]."""
+    """One layer of the chain. Its inputs and outputs are activations [B, n, ...]: the examples of all jobs.
 
-    def forward(self, x: Tensor) -> Tensor: ...
+    Example:
+        >>> layer = Relu()
+        >>> outputs = layer.forward(torch.randn(3, 8, 5))  # 3 jobs, 8 examples, 5 features
+        >>> grad_inputs = layer.backward(torch.ones_like(outputs))
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's outputs. Keep what `backward` needs."""
+        ...
 
     def backward(self, grad: Tensor) -> Tensor:
-        """From the gradient of what went out to the gradient of what came in."""
+        """Return the gradient of the inputs, given the gradient of the outputs."""
         ...
 
     def clear(self) -> None:
-        """Forget the last batch."""
+        """Release the tensors of the last batch."""
         ...
 
 
 class Linear:
-    """A linear layer: weight [B, out, in], bias [B, 1, out]."""
+    """A linear layer with a weight [B, out, in] and a bias [B, 1, out].
+
+    Args:
+        lr: Learning rate.
+        decay: Weight decay.
+        weight: The name of the weight among the module's parameters.
+        bias: The name of the bias. None: no bias.
+    """
 
     def __init__(self, lr: float, decay: float, weight: str, bias: str | None) -> None:
         self.lr, self.decay, self.names = lr, decay, (weight, bias)
         self._ones = torch.ones(0, 1, 0)
 
-    def load(self, params: dict[str, Tensor], jobs: int) -> None:
+    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs. Training writes into them."""
         weight, bias = self.names
         self._weight, self._bias = params[weight][:jobs], None if bias is None else params[bias][:jobs, None]
         self._across = self._weight.mT
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's outputs."""
         if x.dim() != 3:
             return self.forward(x.flatten(1, -2)).unflatten(1, x.shape[1:-1])
         self._rows = x
         return torch.bmm(x, self._across) if self._bias is None else torch.baddbmm(self._bias, x, self._across)
 
     def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
         if grad.dim() != 3:
             return self.backward(grad.flatten(1, -2)).unflatten(1, grad.shape[1:-1])
         return torch.bmm(grad, self._weight)
 
     def learn(self, grad: Tensor) -> None:
-        """The SGD step, given the gradient of what went out."""
+        """Take the SGD step, given the gradient of the outputs."""
         grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
-        if self.decay:  # apart: as a factor of 1 - lr * decay in the product, it would be rounded alike for all weights
+        if self.decay:  # a separate call: a factor 1 - lr * decay in the product has one rounding error for all weights
             self._weight.add_(self._weight, alpha=-self.lr * self.decay)
         self._weight.baddbmm_(grad.mT, self._rows, alpha=-self.lr)
         if self._bias is not None:
@@ -76,68 +96,101 @@ class Linear:
             self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
 
     def clear(self) -> None:
+        """Release the parameters and the tensors of the last batch."""
         self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
 
 
 class Head(Linear):
-    """The last layer before a cross-entropy over few classes: gives and takes [B, classes, n].
+    """The last layer before a cross-entropy over few classes. Its outputs are [B, classes, n].
 
-    Down columns torch's softmax is several times faster then than along rows; over many classes it is slower.
+    With few classes, torch's softmax is several times faster along columns than along rows. With many classes it is
+    slower.
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs, with the classes as the second dimension."""
         self._rows = x
         if self._bias is None:
             return torch.bmm(self._weight, x.mT)
         return torch.baddbmm(self._bias.mT, self._weight, x.mT)
 
     def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
         return super().backward(grad.mT)
 
     def learn(self, grad: Tensor) -> None:
+        """Take the SGD step, given the gradient of the outputs."""
         super().learn(grad.mT)
 
 
 class Relu:
+    """A ReLU."""
+
     def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's outputs."""
         self._out = x.relu()
         return self._out
 
     def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
         return _threshold_backward(grad, self._out, 0)
 
     def clear(self) -> None:
+        """Release the tensors of the last batch."""
         self._out = torch.empty(0)
 
 
 class Other:
-    """Any function without parameters, differentiated by autograd."""
+    """Any function without parameters. Autograd differentiates it."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         self._function = function
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the function's outputs."""
         self._in = x.detach().flatten(0, 1).requires_grad_(x.is_floating_point())
         with torch.enable_grad():
             self._out = self._function(self._in)
-        return self._out.detach().view(len(x), -1, *self._out.shape[1:])  # parts of an example may be rows by now
+        return self._out.detach().view(len(x), -1, *self._out.shape[1:])  # one example may be several rows now
 
     def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
         (below,) = torch.autograd.grad(self._out, self._in, grad.reshape(self._out.shape))
         return below.view(len(grad), -1, *below.shape[1:])
 
     def clear(self) -> None:
+        """Release the tensors of the last batch."""
         self._in = self._out = torch.empty(0)
 
 
 class Stacked:
-    """`flat`'s module for B jobs, whose targets may be `labels`: one class each. A ValueError where it is no chain."""
+    """A module as a chain of layers, for B jobs at once.
+
+    Args:
+        flat: The module.
+        loss: The task's loss.
+        labels: Is each target a single class?
+        lr: Learning rate.
+        weight_decay: Weight decay.
+
+    Raises:
+        ValueError: The module is not a chain of linear layers and functions without parameters.
+
+    Example:
+        >>> flat = FlatModule(torch.nn.Linear(4, 2))
+        >>> stacked = Stacked(flat, cross_entropy, labels=True, lr=0.1, weight_decay=0.0)
+        >>> stacked.load_models([flat.read(), flat.read()])
+        >>> inputs, labels = torch.randn(1, 2, 8, 4), torch.zeros(1, 2, 8, dtype=torch.long)
+        >>> losses = stacked.train(inputs, labels, torch.full((1, 2, 8), 1 / 8), active=[2])
+        >>> stacked.unload().shape
+        torch.Size([2, 10])
+    """
 
     def __init__(self, flat: FlatModule, loss: Loss, labels: bool, lr: float, weight_decay: float) -> None:
         self._flat = flat
         self._layers = _chain(flat.module, lr, weight_decay)
         self._loss: Callable[[Tensor, Tensor], StepsLoss] = partial(AnyLoss, loss)
-        self.classes = 0  # numbers that the loss keeps of an example
+        self.classes = 0  # how many numbers per example the loss keeps until the end
         if loss is cross_entropy and labels and isinstance(last := self._layers[-1], Linear):
             self._loss, classes = ManyClasses, flat.param_shapes[last.names[0]][0]
             if classes < _FEW:
@@ -146,22 +199,23 @@ class Stacked:
         self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
         used = [name for layer in self._linear for name in layer.names if name]
         if sorted(used) != sorted(flat.param_shapes):
-            raise ValueError("not every parameter is used exactly once, in a linear layer")
-        self._learning = self._layers[self._layers.index(self._linear[0]) :]  # below, nothing needs a gradient
+            raise ValueError("each parameter must be used exactly once, in a linear layer")
+        self._learning = self._layers[self._layers.index(self._linear[0]) :]  # earlier layers need no gradient
 
-    def load(self, starts: Sequence[Model]) -> None:
+    def load_models(self, starts: Sequence[Model]) -> None:
+        """Load the models that the jobs start from."""
         views = self._flat.named_params(torch.stack([start.params for start in starts]))
         self._params = {name: view.contiguous() for name, view in views.items()}  # products write into these faster
-        self._keep(len(starts))
+        self._keep_first(len(starts))
 
-    def _keep(self, jobs: int) -> None:
-        """From now on only the first so many jobs take part."""
+    def _keep_first(self, jobs: int) -> None:
+        """Train only the first `jobs` jobs from now on."""
         self._jobs = jobs
         for layer in self._linear:
-            layer.load(self._params, jobs)
+            layer.load_params(self._params, jobs)
 
     def unload(self) -> Tensor:
-        """The parameters of all jobs: [B, P]. Lets go of whatever a batch of jobs took."""
+        """Return the parameters of all jobs, [B, P], and release all tensors of the batch of jobs."""
         trained = torch.cat([tensor.flatten(1) for tensor in self._params.values()], 1)
         self._params.clear()
         for layer in self._layers:
@@ -170,18 +224,28 @@ class Stacked:
 
     @torch.no_grad()
     def train(self, inputs: Tensor, targets: Tensor, weights: Tensor, active: Sequence[int]) -> Tensor:
-        """SGD steps on weighted examples [K, B, n, ...], each of its first so many jobs; the sum of a job's losses."""
+        """Take K SGD steps.
+
+        Args:
+            inputs: The examples, [K, B, n, ...].
+            targets: Their targets, [K, B, n, ...].
+            weights: The weight of each example in its batch's loss, [K, B, n].
+            active: For each step, how many jobs take part. These are the first jobs.
+
+        Returns:
+            For each job that took part, the sum of its losses over the steps.
+        """
         loss = self._loss(targets, weights)
         for k, (x, jobs) in enumerate(zip(inputs.unbind(), active, strict=True)):
             if jobs < self._jobs:
-                self._keep(jobs)
+                self._keep_first(jobs)
             if jobs < x.shape[0]:
                 x = x[:jobs]
             for layer in self._layers:
                 x = layer.forward(x)
             grad = loss.gradient(k, x)
             for layer in reversed(self._learning):
-                below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights move
+                below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights change
                 if isinstance(layer, Linear):
                     layer.learn(grad)
                 grad = below
@@ -189,8 +253,8 @@ class Stacked:
 
 
 def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
-    """The module as a chain of layers, found by tracing what its `forward` does."""
-    if type(module) is nn.Linear:  # of a module given by itself, the tracer sees the inside
+    """Return the module as a chain of layers, found by tracing its `forward`."""
+    if type(module) is nn.Linear:  # the tracer would trace the inside of the root module
         return [Linear(lr, decay, "weight", "bias" if module.bias is not None else None)]
     graph = fx.Tracer().trace(module)
     modules = dict(module.named_modules())
@@ -199,7 +263,7 @@ def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
     for node in graph.nodes:
         if node.op == "output":
             if node.args[0] is not last:
-                raise ValueError("the output is not the chain's end")
+                raise ValueError("the output is not the last step of the chain")
             return layers
         if last is None:
             if node.op != "placeholder":
@@ -207,15 +271,16 @@ def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
             last = node
             continue
         if node.op not in ("call_module", "call_function", "call_method") or node.args[:1] != (last,):
-            raise ValueError(f"{node} does not follow from the step before it alone")
+            raise ValueError(f"{node} does not take the output of the step before it")
         if any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values())):
-            raise ValueError(f"{node} depends on more than the step before it")
-        layers.append(_layer(node, modules.get(str(node.target)), lr, decay))
+            raise ValueError(f"{node} takes more than the output of the step before it")
+        layers.append(_make_layer(node, modules.get(str(node.target)), lr, decay))
         last = node
-    raise ValueError("the module gives no output")
+    raise ValueError("the module returns no output")
 
 
-def _layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float) -> Layer:
+def _make_layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float) -> Layer:
+    """Return the layer for one node of the traced graph."""
     kind = type(module) if node.op == "call_module" else node.target
     if kind in _RELUS:
         return Relu()
@@ -228,5 +293,5 @@ def _layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float) -> 
         assert isinstance(module, nn.Linear)
         return Linear(lr, decay, f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None)
     if module is None or any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
-        raise ValueError(f"{node.target} has parameters, and no stacked form")
+        raise ValueError(f"{node.target} has parameters or buffers, and only linear layers can be stacked")
     return Other(module)

@@ -1,7 +1,10 @@
-"""`fadas bench`: what this machine does, as ratios against a plain baseline in the same run. Machines are noisy.
+"""`fadas bench`: the speed of this machine, relative to a plain baseline in the same run, because machines are noisy.
 
-Every benchmark returns tables by name, each a list of rows. The workloads are real training; none is a test with a
-time limit.
+A benchmark is a function of the scale of its workload. It returns tables by title, each a list of rows. The workloads
+are real training. No benchmark fails because it is slow.
+
+Example:
+    >>> tables = BENCHES["plan"](0.001)
 """
 
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from fadas.cli.bench.gpu import bench_gpu
 from fadas.cli.bench.plan import bench_plan
 from fadas.cli.bench.ray import bench_ray
 
-Tables = dict[str, list[dict[str, Any]]]
+Tables = dict[str, list[dict[str, Any]]]  # title -> rows, each with its values by column
 
 BENCHES: dict[str, Callable[[float], Tables]] = {
     "plan": bench_plan,

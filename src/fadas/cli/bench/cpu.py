@@ -1,4 +1,4 @@
-"""Two cores or however many: small networks, a small CNN, the engine's share of the time, and memory."""
+"""`fadas bench cpu`: a small network, a small CNN, the engine's share of the time, and memory."""
 
 import gc
 import time
@@ -21,7 +21,14 @@ Row = dict[str, Any]
 
 
 def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
-    """Ratios of speed against a plain PyTorch loop with one thread, end to end; then overhead and memory."""
+    """Compare executors with a plain PyTorch loop on one thread, end to end. Measure overhead and memory.
+
+    Args:
+        scale: Multiplies the number of server steps.
+
+    Returns:
+        Tables by title.
+    """
     cores = torch.get_num_threads()
     memory = [_memory(clients, max(3, int(30 * scale))) for clients in (100, 1000, 10_000)]
     small = _compare(
@@ -52,7 +59,15 @@ def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
 
 
 def _compare(task: Task, steps: int, candidates: dict[str, tuple[int, Callable[..., Executor]]]) -> list[Row]:
-    """Updates per second of each, the best of three rounds in which they take turns."""
+    """Return the updates per second of the plain loop and each candidate, and their ratio to the plain loop.
+
+    Each has its best of three rounds. They take turns, so that noise of the machine affects all of them.
+
+    Args:
+        task: The task to train on.
+        steps: The number of server steps.
+        candidates: The number of torch threads and the executor, by name.
+    """
     algorithm = FADAS()
     timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), CLIENTS, steps=steps, seed=1)
 
@@ -71,9 +86,9 @@ def _compare(task: Task, steps: int, candidates: dict[str, tuple[int, Callable[.
     threads = torch.get_num_threads()
     try:
         for _ in range(3):
-            for name, go in runs.items():
+            for name, measure in runs.items():
                 begin = time.perf_counter()
-                go()
+                measure()
                 seconds[name] = min(seconds[name], time.perf_counter() - begin)
     finally:
         torch.set_num_threads(threads)
@@ -85,7 +100,7 @@ def _compare(task: Task, steps: int, candidates: dict[str, tuple[int, Callable[.
 
 
 class _Clocked(Inline):
-    """Counts the time within training and evaluation; the rest of a run is the engine's."""
+    """Counts the seconds spent in training and evaluation. The rest of a run is the engine's."""
 
     inside = 0.0
 
@@ -103,7 +118,7 @@ class _Clocked(Inline):
 
 
 def _overhead(name: str, task: Task, steps: int) -> Row:
-    """Plan, ledger, server steps and records, as a share of the time in training."""
+    """Return the time of plan, ledger, server steps and records, also as a share of the time in training."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -124,7 +139,10 @@ def _overhead(name: str, task: Task, steps: int) -> Row:
 
 
 def _memory(clients: int, steps: int) -> Row:
-    """Bytes of all tensors alive after each step, without the data: what is in flight, not what the clients number."""
+    """Return the largest size of all tensors after a step, without the data.
+
+    It depends on the number of running jobs, not on the number of clients.
+    """
     task, algorithm = mlp(clients), FADAS()
     timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), clients, steps=steps, seed=1)
     before = alive()
@@ -144,13 +162,13 @@ def _memory(clients: int, steps: int) -> Row:
 
 
 def held(simulation: Simulation) -> int:
-    """How many versions of the model the server's running jobs start from."""
+    """Return how many versions of the model the running jobs started from."""
     return len({id(model) for model in simulation.server.base.values()})
 
 
 def alive() -> int:
-    """Bytes of all tensors that Python can reach, shared memory counted once."""
+    """Return the size in bytes of all tensors that Python can reach. Shared memory is counted once."""
     gc.collect()
-    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

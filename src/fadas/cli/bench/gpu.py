@@ -1,4 +1,7 @@
-"""One GPU: the paper's CIFAR-10 setting and an encoder of BERT-base's size, against eager training and the chip."""
+"""`fadas bench gpu`: the paper's CIFAR-10 setting, and an encoder of the size of BERT-base, on one GPU.
+
+Speed is relative to eager training. For the encoder, it is also relative to the GPU's rate of matrix products.
+"""
 
 import time
 from collections.abc import Callable
@@ -21,9 +24,19 @@ Row = dict[str, Any]
 
 
 def bench_gpu(scale: float = 1.0) -> dict[str, list[Row]]:
-    """`scale` 1 is the paper's 500 rounds, evaluated after each."""
+    """Compare executors with eager training.
+
+    Args:
+        scale: Multiplies the workload. With 1, the last run has the paper's 500 rounds, with an evaluation after each.
+
+    Returns:
+        Tables by title.
+
+    Raises:
+        ConfigError: There is no CUDA device.
+    """
     if not torch.cuda.is_available():
-        raise ConfigError("bench gpu needs a CUDA device")
+        raise ConfigError("bench gpu needs a CUDA device; try bench cpu")
     images, source = _images(scale)
     language, rate = _language(scale)
     return {
@@ -33,6 +46,7 @@ def bench_gpu(scale: float = 1.0) -> dict[str, list[Row]]:
 
 
 def _images(scale: float) -> tuple[list[Row], str]:
+    """Return the rows for the paper's CIFAR-10 setting, and the name of the data."""
     task, source = cifar()
     local, algorithm = LocalSGD(lr=0.1, epochs=2, batch_size=50), FADAS(1e-4)
     rows: list[Row] = []
@@ -62,20 +76,23 @@ def _images(scale: float) -> tuple[list[Row], str]:
             }
         )
 
-    few = max(1, int(20 * scale))
-    never = 10**9
-    measure("inline, eager, fp32", max(1, few // 5), partial(Inline, task, local, 1, "cuda"), never)
-    measure("inline, eager, bf16", max(1, few // 5), partial(Inline, task, local, 1, "cuda", "bf16"), never)
+    rounds = max(1, int(20 * scale))
+    never = 10**9  # no evaluation before the last round
+    measure("inline, eager, fp32", max(1, rounds // 5), partial(Inline, task, local, 1, "cuda"), never)
+    measure("inline, eager, bf16", max(1, rounds // 5), partial(Inline, task, local, 1, "cuda", "bf16"), never)
     for streams, compile in ((1, False), (8, False), (8, True)):
         name = f"cuda, {streams} streams{', compiled' if compile else ''}, bf16"
-        measure(name, few, partial(Cuda, task, local, 1, "cuda", "bf16", streams, compile), never)
+        measure(name, rounds, partial(Cuda, task, local, 1, "cuda", "bf16", streams, compile), never)
     compiled = partial(Cuda, task, local, 1, "cuda", "bf16", 8, True)
     measure("cuda, 8 streams, compiled, bf16, evaluated", int(500 * scale), compiled, 1)
     return rows, source
 
 
 def _language(scale: float) -> tuple[list[Row], float]:
-    """Tokens per second, and the arithmetic that they stand for as a share of what the GPU can do."""
+    """Return the rows for the encoder, and the GPU's rate of matrix products in TFLOP/s.
+
+    A row has the tokens per second, and the floating-point operations that they need as a share of that rate.
+    """
     rate = _matrix_rate()
     local = LocalSGD(lr=0.01, epochs=1, batch_size=32)
     rows: list[Row] = []
@@ -118,7 +135,7 @@ def _language(scale: float) -> tuple[list[Row], float]:
 
 
 def _matrix_rate(size: int = 8192) -> float:
-    """TFLOP/s of a large bf16 matrix product on random numbers."""
+    """Return the TFLOP/s of a large bf16 matrix product on random numbers."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for _ in range(5):
         torch.matmul(a, b)
@@ -132,7 +149,7 @@ def _matrix_rate(size: int = 8192) -> float:
 
 
 def _flops(task: Any) -> float:
-    """Floating-point operations of one local step on 32 examples, counted by torch: forward and backward."""
+    """Return the floating-point operations of one local step on 32 examples, forward and backward, counted by torch."""
     from torch.utils.flop_counter import FlopCounterMode
 
     module = replace(task).module(1).to("cuda").train()

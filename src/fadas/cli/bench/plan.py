@@ -1,4 +1,4 @@
-"""Planning time over the number of clients: the cost of an event must not grow with it."""
+"""`fadas bench plan`: planning time by number of clients. The cost of an event must not grow with the clients."""
 
 import heapq
 import random
@@ -14,7 +14,19 @@ SCHEDULE = Schedule(1000, 100)
 
 
 def bench_plan(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
-    """A million updates; the plain loop, which would take hours over a million clients, makes a thousandth of them."""
+    """Compare the planner with a plain event loop.
+
+    The plain loop makes a thousandth of the updates. With a million clients, all of them would take hours.
+
+    Args:
+        scale: Multiplies the number of updates: one million with 1.
+
+    Returns:
+        Tables by title.
+
+    Example:
+        >>> tables = bench_plan(0.001)
+    """
     updates = int(1_000_000 * scale)
     rows: list[dict[str, Any]] = []
     for clients in (10_000, 100_000, 1_000_000):
@@ -38,9 +50,15 @@ def bench_plan(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
 
 
 def plain_loop(schedule: Schedule, clients: int, updates: int) -> tuple[float, list[int]]:
-    """What a researcher writes: a heap of jobs, and a list of idle clients from which the chosen ones are removed.
+    """Simulate a timeline as a researcher would: a heap of jobs, and a list of idle clients.
 
-    Seconds per update, once all slots are full; and all that it keeps of the timeline, the delays.
+    Args:
+        schedule: M_c and M. The refill rule is always "arrival".
+        clients: The number of clients.
+        updates: The number of client updates.
+
+    Returns:
+        Seconds per update after all slots are full, and the delay of each update.
     """
     rng = random.Random(0)
     first = rng.sample(range(clients), schedule.concurrency)

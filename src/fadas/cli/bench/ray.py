@@ -1,4 +1,4 @@
-"""A local Ray cluster with as many workers as cores, on the small CNN."""
+"""`fadas bench ray`: a local Ray cluster with one worker per core, on the small CNN."""
 
 import time
 from typing import Any
@@ -13,7 +13,16 @@ from fadas.simulation.simulator import simulate
 
 
 def bench_ray(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
-    """Ray workers against worker processes, in-process training and a plain loop; the models must be equal."""
+    """Compare Ray workers with worker processes, in-process training and a plain loop.
+
+    All executors must train the same model, bit for bit.
+
+    Args:
+        scale: Multiplies the number of server steps.
+
+    Returns:
+        Tables by title.
+    """
     task, algorithm, steps, cores = small_cnn(), FADAS(), max(2, int(40 * scale)), torch.get_num_threads()
     timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), CLIENTS, steps=steps, seed=1)
     rows: list[dict[str, Any]] = []
@@ -21,7 +30,7 @@ def bench_ray(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
     torch.set_num_threads(1)
     try:
         base = float("inf")
-        for _ in range(2):  # the first one also warms up what all of them use
+        for _ in range(2):  # the first run also warms up torch for all of them
             begin = time.perf_counter()
             plain_loop(task, LOCAL, timeline)
             base = min(base, time.perf_counter() - begin)
@@ -33,12 +42,12 @@ def bench_ray(scale: float = 1.0) -> dict[str, list[dict[str, Any]]]:
             (f"ray, {cores} workers", Ray(task, LOCAL, 1, workers=cores)),
         ):
             simulation = iter(run := simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps))
-            next(simulation)  # workers start when the first job comes: that is not counted
+            next(simulation)  # not timed: workers start with the first job
             begin = time.perf_counter()
             for _ in range(steps - 1):
                 next(simulation)
             seconds = (time.perf_counter() - begin) * steps / (steps - 1)
-            next(simulation, None)  # nor is their end
+            next(simulation, None)  # not timed: workers end
             model = run.server.model.params
             reference = model if reference is None else reference
             rows.append(

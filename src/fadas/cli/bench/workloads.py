@@ -1,4 +1,4 @@
-"""The workloads of the benchmarks: tasks of known size, and the loop that a researcher would write for them."""
+"""The workloads of the benchmarks: tasks of known size, and the plain loop that a researcher would write for them."""
 
 import copy
 from functools import partial
@@ -22,14 +22,14 @@ LOCAL = LocalSGD(lr=0.05, batch_size=20, steps=5)
 
 
 def _learnable(shape: tuple[int, ...], examples: int) -> tuple[Tensor, Tensor]:
-    """Random inputs whose labels a linear map decides, so that there is something to learn."""
+    """Return random inputs, and labels that a linear map of the inputs decides, so that there is something to learn."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(examples, *shape, generator=generator)
     directions = torch.randn(inputs[0].numel(), 10, generator=generator)
     return inputs, (inputs.flatten(1) @ directions).argmax(1)
 
 
-def _task(model: Any, shape: tuple[int, ...], clients: int = CLIENTS, examples: int = 100) -> Task:
+def _make_task(model: Any, shape: tuple[int, ...], clients: int = CLIENTS, examples: int = 100) -> Task:
     data = _learnable(shape, min(clients, 50) * examples)
     parts = [torch.arange(examples) + examples * (client % 50) for client in range(clients)]
     return Task(model, Subsets(data, parts), test=[tensor[:1000] for tensor in data])
@@ -40,19 +40,27 @@ def _mlp() -> nn.Module:
 
 
 def mlp(clients: int = CLIENTS) -> Task:
-    """A network of 2,762 parameters on vectors of 32 numbers."""
-    return _task(_mlp, (32,), clients)
+    """Return a task with a network of 2,762 parameters on vectors of 32 numbers."""
+    return _make_task(_mlp, (32,), clients)
 
 
 def small_cnn() -> Task:
-    """A network of 57,398 parameters on 32x32 images."""
-    return _task(partial(cnn, 10), (3, 32, 32))
+    """Return a task with a network of 57,398 parameters on 32x32 images."""
+    return _make_task(partial(cnn, 10), (3, 32, 32))
 
 
 def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> nn.Module:
-    """What a researcher writes: one module, torch.optim.SGD on the client, Adam on the server, one job at a time.
+    """Train as a researcher would: one module, torch.optim.SGD on the client, Adam on the server, one job at a time.
 
-    As the plan has it, each job starts from its own version.
+    Each job starts from the version that the plan gives it.
+
+    Args:
+        task: The task to train on.
+        local: The batch size, steps, learning rate and weight decay of the clients.
+        timeline: The plan.
+
+    Returns:
+        The module with the final model.
     """
     module = task.module(timeline.seed)
     x = nn.Parameter(nn.utils.parameters_to_vector(module.parameters()).detach().clone())
@@ -78,7 +86,7 @@ def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> nn.Module:
 
 
 def cifar() -> tuple[Task, str]:
-    """CIFAR-10 and ResNet-18 as in the paper; random images of the same shape where CIFAR-10 is not at hand."""
+    """Return the paper's task, CIFAR-10 with ResNet-18, and the name of the data: random images without CIFAR-10."""
     if CIFAR10.complete():
         return TASKS["cifar10"](seed=1), "CIFAR-10"
     generator = torch.Generator().manual_seed(0)
@@ -96,7 +104,7 @@ def cifar() -> tuple[Task, str]:
 
 
 def bert(dropout: float, length: int = 128, clients: int = 10, examples: int = 320) -> Task:
-    """An encoder of BERT-base's size with random weights, LoRA of rank 1 on query, key and value, random tokens."""
+    """Return a task with an encoder of the size of BERT-base, with random weights and tokens, and LoRA of rank 1."""
     from transformers import BertConfig, BertForSequenceClassification
 
     from fadas.tasks.encoders import lora
