@@ -7,6 +7,7 @@ nothing is learnt about races.
 
 import random
 from contextlib import nullcontext
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -88,7 +89,7 @@ def make(monkeypatch):
         synchronize=lambda device: None,
     )
     monkeypatch.setattr(cuda, "torch", torch_there)
-    monkeypatch.setattr(cuda, "use", lambda precision, device: False)
+    monkeypatch.setattr(cuda, "use_precision", lambda precision, device: False)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     return lambda task, local=LOCAL, seed=3: cuda.Cuda(task, local, seed, "cpu", "fp32")
 
@@ -186,8 +187,9 @@ def test_what_looks_at_a_value_is_not_captured(make, monkeypatch):
     )
     with pytest.raises(RuntimeError, match="looked at"):
         make(task)
-    monkeypatch.setattr(fadas.executors, "torch", cuda.torch)
-    monkeypatch.setattr(fadas.executors, "Inline", lambda *args: args)
+    auto = import_module("fadas.executors.auto")  # fadas.executors has a function of this name
+    monkeypatch.setattr(auto, "torch", cuda.torch)
+    monkeypatch.setattr(auto, "Inline", lambda *args: args)
     with pytest.warns(UserWarning, match="cannot be captured"):
         assert fadas.executors.auto(task, LOCAL, 3, "cpu")[3:] == ("cpu", "bf16")
 

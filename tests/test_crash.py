@@ -38,7 +38,7 @@ def command(algorithm, executor, steps, out):
 DILIGENT = """
 from fadas.runs import checkpoint
 from fadas.cli import main
-checkpoint.Behind.ready = lambda self: True
+checkpoint.BackgroundWriter.ready = lambda self: True
 main()
 """
 

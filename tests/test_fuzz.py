@@ -222,7 +222,10 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
     command = ["run", DEMO, "--only", "fadas", "--seed", "1", "--executor", "batched", "--out", tmp_path / "o"]
     command += ["--set", "run.updates=50", "--set", "run.checkpoint_every=3", "--no-report"]
     full = mock.patch("fadas.experiments.run._save_model", side_effect=OSError(28, "No space left on device"))
-    with full, mock.patch("fadas.runs.checkpoint.Behind.ready", return_value=True):  # however busy the disk is
+    with (
+        full,
+        mock.patch("fadas.runs.checkpoint.BackgroundWriter.ready", return_value=True),
+    ):  # however busy the disk is
         assert fadas(*command) == 2
     assert len(list(folder.glob("*.ckpt"))) == 2
     for _ in range(data.draw(st.integers(0, 3))):

@@ -90,7 +90,7 @@ def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
 
 
 def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fadas.runs.follower._QUIET", 2)
+    monkeypatch.setattr("fadas.cli.terminal._QUIET", 2)
     writer = Writer(tmp_path / "fadas-0", TABLES)
     writer.append(line(1, 0.25))
     watching = threading.Thread(target=watch, args=(tmp_path, False))
@@ -170,7 +170,7 @@ def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
 
 
 def test_watching_ends_though_a_run_is_damaged(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fadas.runs.follower._QUIET", 1)
+    monkeypatch.setattr("fadas.cli.terminal._QUIET", 1)
     finished(tmp_path / "a-0")
     (tmp_path / "a-0" / "summary.json").write_text("{")
     watch(tmp_path, once=False)

@@ -123,7 +123,7 @@ HOLDER = """
 import os, sys, time
 from pathlib import Path
 from fadas.runs import lock
-lock.take(Path(sys.argv[1]))
+lock.acquire(Path(sys.argv[1]))
 if not os.fork():
     print(os.getpid(), flush=True)  # by now it has let go
 time.sleep(60)

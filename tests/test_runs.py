@@ -4,7 +4,7 @@ import math
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.runs.folder import checkpoint_name, is_finished
+from fadas.runs.folder import checkpoints, is_finished
 from fadas.runs.run_reader import find_runs, read_run, unfinished_runs
 from fadas.runs.serialization import to_json
 from fadas.runs.summary import summarise
@@ -104,7 +104,7 @@ def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
     passing = ["checkpoint-000000050.ckpt", "checkpoint-000000051.tmp", "summary.json.tmp"]
     for name in passing:
         (folder / name).write_text("")
-    assert checkpoint_name.found(folder) == [folder / passing[0]]
+    assert checkpoints(folder) == [folder / passing[0]]
     Writer(folder, TABLES, overwrite=True).close()
     there = {path.name for path in folder.iterdir()}
     assert there >= {*mine, "checkpoint-kept"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import fadas.experiments.halving
 import fadas.experiments.run
-import fadas.experiments.sweep
 import fadas.simulation.snapshot
 from fadas.errors import ConfigError, Interrupted
 from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
@@ -327,7 +327,7 @@ def outcomes(monkeypatch, tmp_path, last):
             rate = point.point["local.lr"]
             yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
 
-    monkeypatch.setattr(fadas.experiments.sweep, "run_points", made_up)
+    monkeypatch.setattr(fadas.experiments.halving, "run_points", made_up)
     tables = short()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
