@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from conftest import make_task
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, Calibrated, ExampleWeighted, Mean, Mixing, StalenessWeighted
 from fadas.algorithms.optimizers import SGD
@@ -18,36 +17,22 @@ from fadas.core.model import Model, ServerState, Update
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
-
-
-def state(*values, version=3, **slots):
-    return ServerState(version, Model(torch.tensor(values), torch.zeros(0)), slots)
-
-
-def updates(*rows, index=3):
-    """rows: (client, version, delta, examples, base)."""
-    made = [
-        Update(Job(k, client, version), torch.tensor(delta), torch.zeros(0), torch.tensor(base), examples)
-        for k, (client, version, delta, examples, base) in enumerate(rows)
-    ]
-    return Step(index, tuple(u.job for u in made)), made
-
-
-STEP, TWO = updates((0, 3, [1.0, 2.0], 10, [0.0, 0.0]), (1, 0, [3.0, -2.0], 30, [5.0, 5.0]))
+from helpers.training import make_task
+from helpers.updates import STEP, TWO_UPDATES, make_state, make_updates
 
 
 def test_means():
-    x = state(1.0, 1.0)
-    assert Mean()(x, STEP, TWO, 9)[0].tolist() == [2.0, 0.0]
-    assert ExampleWeighted()(x, STEP, TWO, 9)[0].tolist() == [2.5, -1.0]
+    x = make_state(1.0, 1.0)
+    assert Mean()(x, STEP, TWO_UPDATES, 9)[0].tolist() == [2.0, 0.0]
+    assert ExampleWeighted()(x, STEP, TWO_UPDATES, 9)[0].tolist() == [2.5, -1.0]
     # delays 0 and 3: weights 1 and 1/2
-    assert StalenessWeighted()(x, STEP, TWO, 9)[0].tolist() == [1.25, 0.5]
-    assert StalenessWeighted(normalize=True)(x, STEP, TWO, 9)[0].tolist() == pytest.approx([2.5 / 1.5, 1 / 1.5])
+    assert StalenessWeighted()(x, STEP, TWO_UPDATES, 9)[0].tolist() == [1.25, 0.5]
+    assert StalenessWeighted(normalize=True)(x, STEP, TWO_UPDATES, 9)[0].tolist() == pytest.approx([2.5 / 1.5, 1 / 1.5])
 
 
 def test_mixing_goes_to_the_clients_models():
     # trained models [1, 2] and [8, 3]; their mean [4.5, 2.5]; from x = [1, 1]
-    assert Mixing()(state(1.0, 1.0), STEP, TWO, 9)[0].tolist() == [3.5, 1.5]
+    assert Mixing()(make_state(1.0, 1.0), STEP, TWO_UPDATES, 9)[0].tolist() == [3.5, 1.5]
 
 
 def test_ca2fl_over_three_steps():
@@ -55,8 +40,8 @@ def test_ca2fl_over_three_steps():
     calibrated, slots = Calibrated(), {}
 
     def play(*rows):
-        step, ups = updates(*((client, 0, delta, 1, [0.0]) for client, delta in rows))
-        combined, new = calibrated(state(0.0, **slots), step, ups, 4)
+        step, ups = make_updates(*((client, 0, delta, 1, [0.0]) for client, delta in rows))
+        combined, new = calibrated(make_state(0.0, **slots), step, ups, 4)
         slots.update(new)
         return combined.item()
 
@@ -75,8 +60,8 @@ def test_ca2fl_while_clients_join():
     """What a client reported when there were few of them weighs no more than what it reports later."""
     calibrated, slots = Calibrated(), {}
     for clients, delta in ((1, 1.0), (10, 0.0), (10, 0.0)):
-        step, ups = updates((0, 0, [delta], 1, [0.0]))
-        combined, new = calibrated(state(0.0, **slots), step, ups, clients)
+        step, ups = make_updates((0, 0, [delta], 1, [0.0]))
+        combined, new = calibrated(make_state(0.0, **slots), step, ups, clients)
         slots.update(new)
     assert combined.item() == 0
 
@@ -109,8 +94,8 @@ def test_fedasync_step_sizes():
 )
 def test_fedasync_mixes_the_model_in(staleness, alpha):
     algorithm = FedAsync(0.5, staleness, a=0.5, b=1)
-    step, one = updates((7, 0, [2.0, 4.0], 1, [1.0, -1.0]))
-    after = algorithm.apply(state(10.0, 20.0), step, one, 9)
+    step, one = make_updates((7, 0, [2.0, 4.0], 1, [1.0, -1.0]))
+    after = algorithm.apply(make_state(10.0, 20.0), step, one, 9)
     expected = [(1 - alpha) * 10 + alpha * 3, (1 - alpha) * 20 + alpha * 3]
     assert after.model.params.tolist() == pytest.approx(expected)
     assert algorithm.schedule(25, 5) == Schedule(25, 1, "update")
@@ -119,11 +104,11 @@ def test_fedasync_mixes_the_model_in(staleness, alpha):
 
 
 def test_fadas_is_amsgrad_on_the_mean():
-    after = FADAS(eta=0.1).apply(state(1.0, 1.0), STEP, TWO, 9)
+    after = FADAS(eta=0.1).apply(make_state(1.0, 1.0), STEP, TWO_UPDATES, 9)
     # mean [2, 0]: m = 0.1 * 2, vhat = 0.01 * 4, step 0.1 * 0.2 / 0.2
     assert after.model.params.tolist() == pytest.approx([1.1, 1.0])
     assert after.version == 4
-    late = FADAS_DA(eta=0.1, tau_c=2).apply(state(1.0, 1.0), STEP, TWO, 9)  # tau_max = 3
+    late = FADAS_DA(eta=0.1, tau_c=2).apply(make_state(1.0, 1.0), STEP, TWO_UPDATES, 9)  # tau_max = 3
     assert late.model.params.tolist() == pytest.approx([1 + 0.1 / 3, 1.0])
 
 
@@ -158,16 +143,16 @@ def test_contract(name):
     """Every algorithm: pure, one version further, moves the model, remembers tensors, repeats itself exactly."""
     algorithm = ALGORITHMS[name]()
     assert isinstance(algorithm, Algorithm)
-    before = state(1.0, 1.0)
-    kept = [u.delta.clone() for u in TWO]
-    one, two = (algorithm.apply(before, STEP, TWO, 9) for _ in range(2))
+    before = make_state(1.0, 1.0)
+    kept = [u.delta.clone() for u in TWO_UPDATES]
+    one, two = (algorithm.apply(before, STEP, TWO_UPDATES, 9) for _ in range(2))
     assert one.version == 4
     assert torch.equal(one.model.params, two.model.params)
     assert not torch.equal(one.model.params, before.model.params)
     assert before.model.params.tolist() == [1.0, 1.0]
-    assert all(torch.equal(u.delta, k) for u, k in zip(TWO, kept, strict=True))
+    assert all(torch.equal(u.delta, k) for u, k in zip(TWO_UPDATES, kept, strict=True))
     slots = {key: slot.clone() for key, slot in one.slots.items()}
-    algorithm.apply(one, STEP, TWO, 9)
+    algorithm.apply(one, STEP, TWO_UPDATES, 9)
     assert all(torch.equal(slots[key], slot) for key, slot in one.slots.items())
     assert algorithm.step_size(STEP.delays) > 0
     assert algorithm.schedule(8, 4).concurrency == 8
@@ -178,8 +163,8 @@ def test_contract_of_combine_rules(name):
     """Every combine rule: pure, a vector as long as the parameters, remembers tensors only, repeats itself exactly."""
     if name == "private":
         pytest.importorskip("dp_accounting")
-    combine, before = COMBINES[name](), state(1.0, 1.0)
-    step, three = updates(*((k, k, [1.0 + k, -2.0], 10 + k, [0.0, 1.0]) for k in range(3)))
+    combine, before = COMBINES[name](), make_state(1.0, 1.0)
+    step, three = make_updates(*((k, k, [1.0 + k, -2.0], 10 + k, [0.0, 1.0]) for k in range(3)))
     kept = [u.delta.clone() for u in three]
     (one, slots), (two, _) = (combine(before, step, three, 9) for _ in range(2))
     assert one.shape == before.model.params.shape

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conftest import make_task
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import Model
@@ -22,8 +21,8 @@ from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
-
-LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
+from helpers.networks import Centred, make_chain, squared_errors
+from helpers.training import LOCAL_DECAY, assert_batch_agrees, make_even_task, make_task
 
 
 class Small(nn.Module):
@@ -68,8 +67,8 @@ def test_batched_agrees_with_plain(kind):
     flat = FlatModule(task.module())
     first = flat.read()
     versions = [Model(first.params + 0.1 * k, first.buffers.clone()) for k in range(3)]
-    plain = [train_job(flat, task, LOCAL, 5, j, versions[j.version]) for j in jobs]
-    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    plain = [train_job(flat, task, LOCAL_DECAY, 5, j, versions[j.version]) for j in jobs]
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 5)
     groups = trainer.groups([(j, versions[j.version]) for j in jobs])
     assert len(groups) == (1 if kind == "plain" else 4)
     batch = {update.job: update for group in groups for update in trainer.train(group)}
@@ -83,34 +82,19 @@ def test_batched_agrees_with_plain(kind):
         assert update.metrics["loss"] == pytest.approx(expected.metrics["loss"], rel=1e-4)
 
 
-class Centred(nn.Module):
-    """Examples see each other, without a norm layer that would tell."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.layer(x - x.mean(0))
-
-
-def column_loss(outputs, targets):
-    return (outputs - torch.eye(3)[targets]) ** 2  # one value per example and output
-
-
-@pytest.mark.parametrize(("model", "loss", "pads"), [(Centred, cross_entropy, False), (None, column_loss, True)])
+@pytest.mark.parametrize(("model", "loss", "pads"), [(Centred, cross_entropy, False), (None, squared_errors, True)])
 def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
     task = make_task(clients=8)
     task.model, task.loss = model or task.model, loss
     jobs = [Job(c, c, 0) for c in range(8)]
     flat = FlatModule(task.module())
     start = flat.read()
-    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 5)
     groups = trainer.groups([(job, start) for job in jobs])
     assert (len(groups) == 1) is pads
     for group in groups:
         for update in trainer.train(group):
-            plain = train_job(flat, task, LOCAL, 5, update.job, start)
+            plain = train_job(flat, task, LOCAL_DECAY, 5, update.job, start)
             torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
 
 
@@ -119,7 +103,7 @@ def test_examples_that_see_each_other_are_noticed_though_the_first_ones_are_alik
     task.model = Centred
     for inputs, _ in task.clients:
         inputs[1:3] = inputs[0]
-    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 5)
     assert len(trainer.groups([(Job(c, c, 0), trainer.flat.read()) for c in range(4)])) > 1
 
 
@@ -161,7 +145,7 @@ def test_what_cannot_be_batched_is_refused_in_one_line_that_names_the_way_out(mo
     task = make_task()
     task.model = model
     with pytest.raises(ValueError, match=reason) as refused:
-        Batched(task, LOCAL, 0)
+        Batched(task, LOCAL_DECAY, 0)
     assert str(refused.value).endswith("name another executor: inline or processes")
     assert "\n" not in str(refused.value)
 
@@ -202,12 +186,8 @@ class Branching(Shared):
         return self.head(self.layer(x) if len(x) > 0 else x)
 
 
-def sequential():
-    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 5), nn.Tanh()), nn.Linear(5, 3))
-
-
 def frozen():
-    module = sequential()
+    module = make_chain()
     module[0].requires_grad_(False)
     return module
 
@@ -222,11 +202,11 @@ def embedding():
 
 @pytest.mark.parametrize(
     ("model", "stacked"),
-    [(model, True) for model in (sequential, Chain, single)]
+    [(model, True) for model in (make_chain, Chain, single)]
     + [(model, False) for model in (Shared, Residual, Detached, frozen, embedding, Branching)],
 )
-@pytest.mark.parametrize("loss", [cross_entropy, column_loss], ids=["cross entropy", "squares"])
-@pytest.mark.parametrize("local", [LOCAL, LocalSGD(lr=0.1, steps=7, batch_size=4), LocalSGD(batch_size=100)])
+@pytest.mark.parametrize("loss", [cross_entropy, squared_errors], ids=["cross entropy", "squares"])
+@pytest.mark.parametrize("local", [LOCAL_DECAY, LocalSGD(lr=0.1, steps=7, batch_size=4), LocalSGD(batch_size=100)])
 def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
     task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
     task.model, task.loss = model, loss
@@ -241,21 +221,6 @@ def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
         assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-4)
 
 
-def agree(task, local, jobs, rtol=1e-4):
-    """Train jobs in one call of a batch and one by one; the trainer."""
-    flat = FlatModule(task.module())
-    start = flat.read()
-    trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
-    work = {job.id: (job, start) for job in jobs}
-    updates = [update for group in trainer.groups(list(work.values())) for update in trainer.train(group)]
-    assert len(updates) == len(work)
-    for update in updates:
-        plain = train_job(flat, task, local, 5, *work[update.job.id])
-        torch.testing.assert_close(update.delta, plain.delta, rtol=rtol, atol=1e-6)
-        assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=rtol)
-    return trainer
-
-
 @pytest.mark.parametrize("gathered", [1 << 24, 100], ids=["all steps at once", "step by step"])
 @pytest.mark.parametrize("classes", [3, 40])
 @pytest.mark.parametrize("ignored", [False, True])
@@ -265,16 +230,16 @@ def test_cross_entropy_over_few_or_many_classes_some_examples_left_out(ignored, 
     task.model = lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, classes))
     if ignored:  # not those that the trainer tries itself with
         task.clients[1][1][3:9] = task.clients[2][1][::2] = -100
-    assert agree(task, LOCAL, [Job(c, c, 0) for c in range(6)]).stacked
+    assert assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(6)]).stacked
 
 
 def test_labels_of_examples_that_no_client_has_do_not_matter():
     inputs, targets = make_task(clients=1, sizes=(60,)).clients[0]
     targets[0] = -1
     task = Task(
-        sequential, Subsets((inputs, targets), [torch.arange(1, 20), torch.arange(20, 24), torch.arange(24, 43)])
+        make_chain, Subsets((inputs, targets), [torch.arange(1, 20), torch.arange(20, 24), torch.arange(24, 43)])
     )
-    assert agree(task, LOCAL, [Job(c, c, 0) for c in range(3)]).stacked
+    assert assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(3)]).stacked
 
 
 class Squeezed(nn.Module):
@@ -305,7 +270,7 @@ def test_one_example_in_all_where_a_module_squeezes(model, shape, stacked, jobs)
     task = make_task(clients=3, sizes=(4,))
     task.model, task.loss = model, squares
     task.clients = [(x, x[:, :3] if shape else x[:, 0]) for x, _ in task.clients]
-    trainer = agree(task, LocalSGD(lr=0.1, batch_size=1), [Job(c, c, 0) for c in range(jobs)])
+    trainer = assert_batch_agrees(task, LocalSGD(lr=0.1, batch_size=1), [Job(c, c, 0) for c in range(jobs)])
     assert (trainer.stacked is not None) is stacked
 
 
@@ -326,7 +291,7 @@ def tokens():
 
 @pytest.mark.parametrize(
     ("model", "targets"),
-    [(Folded, lambda y: y), (sequential, lambda y: F.one_hot(y, 3).float()), (sequential, lambda y: y.to(torch.uint8))]
+    [(Folded, lambda y: y), (make_chain, lambda y: F.one_hot(y, 3).float()), (make_chain, lambda y: y.to(torch.uint8))]
     + [
         (tokens, lambda y: y[:, None].expand(-1, 5)),
         (tokens, lambda y: F.one_hot(y, 3)[..., None].expand(-1, 3, 5) / 1),
@@ -336,7 +301,7 @@ def tokens():
 def test_unusual_chains_and_targets_are_stacked(model, targets):
     task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
     task.model, task.clients = model, [(x, targets(y).contiguous()) for x, y in task.clients]
-    assert agree(task, LOCAL, [Job(c, c, 0) for c in range(6)]).stacked
+    assert assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(6)]).stacked
 
 
 def weighted(outputs, targets):
@@ -352,7 +317,7 @@ def across(outputs, targets):
 def test_a_loss_in_which_examples_see_each_other_is_not_padded(loss):
     task = make_task(clients=4, sizes=(20, 20, 7, 20))
     task.loss = loss
-    agree(task, LOCAL, [Job(c, c, 0) for c in range(4)])
+    assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(4)])
 
 
 def test_losses_in_half_precision_add_up_over_many_steps(monkeypatch):
@@ -366,7 +331,7 @@ def test_losses_in_half_precision_add_up_over_many_steps(monkeypatch):
 
 def test_company_does_not_change_a_jobs_numbers_by_more_than_rounding_nor_repeats_at_all():
     task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
-    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 5)
+    trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 5)
     start = trainer.flat.read()
     work = [(Job(c, c, 0), start) for c in range(6)]
     together = {u.job.id: u.delta for u in trainer.train(work)}
@@ -385,7 +350,7 @@ def test_one_data_set_dealt_out_trains_as_the_same_data_given_client_by_client()
     start = FlatModule(whole.module()).read()
     work = [(Job(c, c, 0), start) for c in range(4)]
     one, two = (
-        {u.job.id: u.delta for u in BatchTrainer(FlatModule(t.module()), t, LOCAL, 5).train(work)}
+        {u.job.id: u.delta for u in BatchTrainer(FlatModule(t.module()), t, LOCAL_DECAY, 5).train(work)}
         for t in (dealt, given)
     )
     assert all(torch.equal(one[c], two[c]) for c in range(4))
@@ -404,7 +369,7 @@ def test_what_is_random_is_refused_in_a_batch():
     task = make_task()
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     with pytest.raises(ValueError, match="dropout"):
-        BatchTrainer(FlatModule(task.module()), task, LOCAL, 0).rehearse()
+        BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 0).rehearse()
 
 
 @pytest.mark.parametrize("batchnorm", [False, True])
@@ -443,13 +408,7 @@ def test_data_that_are_not_finite_diverge_in_a_batch_too(number):
     schedule = plan(FADAS().schedule(2, 1), 4, steps=3)
     for executor in ("inline", "batched", "auto"):
         with pytest.raises(Diverged, match="not finite"):
-            list(simulate(schedule, task, FADAS(), LOCAL, executor=executor))
-
-
-def odd(model, loss=cross_entropy, clients=None):
-    source = torch.Generator().manual_seed(0)
-    even = [(torch.randn(12, 6, generator=source), torch.arange(12) % 3) for _ in range(6)]
-    return Task(model, clients or even, loss=loss)
+            list(simulate(schedule, task, FADAS(), LOCAL_DECAY, executor=executor))
 
 
 def clipped():
@@ -467,7 +426,7 @@ def clamped():
 
 @pytest.mark.parametrize("model", [clipped, clamped])
 def test_hooks_are_not_left_out(model):
-    task, local = odd(model), LocalSGD(lr=0.5, batch_size=4)
+    task, local = make_even_task(model), LocalSGD(lr=0.5, batch_size=4)
     executors = [EXECUTORS[name](task, local, 1) for name in ("auto", "inline")]
     start = FlatModule(task.module(1)).read()
     deltas = []
@@ -497,13 +456,13 @@ class Named(nn.Module):
 def test_what_batches_cannot_take_others_train():
     local = LocalSGD(batch_size=4)
     wide = [(torch.randn(12, 5 + k), torch.arange(12) % 3) for k in range(4)]
-    task = odd(lambda: nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Linear(4, 3)), clients=wide)
+    task = make_even_task(lambda: nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Linear(4, 3)), clients=wide)
     EXECUTORS["auto"](task, local, 1).close()
     with pytest.raises(ValueError, match="clients whose examples differ in shape share no batch; name another"):
         Batched(task, local, 1)
-    named = odd(Named, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
+    named = make_even_task(Named, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
     EXECUTORS["auto"](named, local, 1).close()
-    rare = odd(lambda: nn.Sequential(nn.Dropout(0.001), nn.Linear(6, 3)))
+    rare = make_even_task(lambda: nn.Sequential(nn.Dropout(0.001), nn.Linear(6, 3)))
     for seed in range(5):  # that no value was dropped when it was tried says nothing
         torch.manual_seed(seed)
         assert not isinstance(EXECUTORS["auto"](rare, local, 1), Batched)
@@ -522,7 +481,7 @@ class TwoBiases(nn.Module):
 
 def test_weights_decay_each_by_themselves_where_gradients_are_shared():
     local = LocalSGD(lr=0.1, batch_size=4, weight_decay=0.5)
-    task = odd(TwoBiases)
+    task = make_even_task(TwoBiases)
     trainer = BatchTrainer(FlatModule(task.module(1)), task, local, 1)
     trainer.rehearse()
     start = trainer.flat.read()
@@ -533,7 +492,7 @@ def test_weights_decay_each_by_themselves_where_gradients_are_shared():
 
 def test_modules_that_share_what_they_train_are_refused():
     body = nn.Linear(6, 6)
-    task = odd(lambda: nn.Sequential(body, nn.ReLU(), nn.Linear(6, 3)))
+    task = make_even_task(lambda: nn.Sequential(body, nn.ReLU(), nn.Linear(6, 3)))
     timeline = plan(FADAS().schedule(3, 2), 6, steps=2, seed=1)
     for executor in ("auto", "inline", "processes", "batched"):
         with pytest.raises(ValueError, match=r"share the trainable parameter '0.weight'"):
@@ -544,6 +503,8 @@ def test_modules_that_share_what_they_train_are_refused():
 
 @pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()])  # noqa: NPY002
 def test_generators_that_no_job_seeds_are_refused(draw):
-    task = odd(lambda: nn.Linear(6, 3), loss=lambda outputs, targets: cross_entropy(outputs * draw(), targets))
+    task = make_even_task(
+        lambda: nn.Linear(6, 3), loss=lambda outputs, targets: cross_entropy(outputs * draw(), targets)
+    )
     with pytest.raises(ValueError, match="draws from the global generator of Python or numpy"):
         simulate(plan(FADAS().schedule(3, 2), 6, steps=2), task, FADAS(), LocalSGD(), executor="inline")

@@ -8,7 +8,7 @@ import subprocess
 import matplotlib.image
 import pytest
 
-from test_cli import DEMO, SMALL, fadas
+from helpers.cli import DEMO, SMALL, run_fadas
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -25,7 +25,7 @@ window.onload = () => { document.title = JSON.stringify([...document.querySelect
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_the_figures_are_drawn(tmp_path):
     tau_c = "algorithms.fadas-da.tau_c=1"  # so that its step size varies within a short run
-    fadas("run", DEMO, "--only", "fadas,fadas-da,fedavg", *SMALL, "--set", tau_c, "--out", tmp_path / "o")
+    run_fadas("run", DEMO, "--only", "fadas,fadas-da,fedavg", *SMALL, "--set", tau_c, "--out", tmp_path / "o")
     page = tmp_path / "o" / "report.html"
     probed = tmp_path / "probed.html"
     probed.write_text(page.read_text().replace("</head>", PROBE + "</head>"))

@@ -17,16 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import fadas.executors
-from conftest import make_task
-from fadas.algorithms.presets import FADAS
 from fadas.executors import Inline, cuda
-from fadas.simulation.delays import Delays, Large
-from fadas.simulation.planner import plan
-from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Task, cross_entropy
 from fadas.training.sgd import LocalSGD
-
-LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
+from helpers.networks import Averaging
+from helpers.training import LOCAL_LONG, assert_same_model, final_model, make_task
 
 
 class Graph:
@@ -91,52 +86,28 @@ def make(monkeypatch):
     monkeypatch.setattr(cuda, "torch", torch_there)
     monkeypatch.setattr(cuda, "use_precision", lambda precision, device: False)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    return lambda task, local=LOCAL, seed=3: cuda.Cuda(task, local, seed, "cpu", "fp32")
+    return lambda task, local=LOCAL_LONG, seed=3: cuda.Cuda(task, local, seed, "cpu", "fp32")
 
 
-def final(executor, task, local=LOCAL):
-    p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
-    simulation = simulate(p, task, FADAS(), local, executor=executor)
-    list(simulation)
-    return simulation.server.model
-
-
-def same(make, task, local=LOCAL):
-    one, other = final(make(task, local), task, local), final(Inline(task, local, 3), task, local)
-    assert torch.equal(one.params, other.params)
-    assert torch.equal(one.buffers, other.buffers)
+def assert_agrees_with_inline(make, task, local=LOCAL_LONG):
+    one, other = final_model(make(task, local), task, local), final_model(Inline(task, local, 3), task, local)
+    assert_same_model(one, other)
     return one
 
 
 @pytest.mark.parametrize("batchnorm", [False, True])
 @pytest.mark.parametrize(
-    "local", [LOCAL, LocalSGD(lr=0.1, batch_size=7, steps=5), LocalSGD(lr=0.1, batch_size=40)], ids=str
+    "local", [LOCAL_LONG, LocalSGD(lr=0.1, batch_size=7, steps=5), LocalSGD(lr=0.1, batch_size=40)], ids=str
 )
 def test_captured_steps_are_the_plain_ones(make, batchnorm, local):
     """Full batches, short ones on borrowed benches, and batches that no client can fill."""
-    same(make, make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 9)), local)
-
-
-class Averaging(nn.Module):
-    """Puts new tensors in the places of its buffers."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-        self.register_buffer("mean", torch.zeros(6))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x):
-        if self.training:
-            self.steps = self.steps + 1
-            self.mean = self.mean + (x.mean(0) - self.mean) / self.steps
-        return self.layer(x - self.mean)
+    assert_agrees_with_inline(make, make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 9)), local)
 
 
 def test_buffers_that_a_module_assigns_are_trained(make):
     task = make_task(sizes=(4, 17, 30, 9))
     task.model = Averaging
-    assert same(make, task).buffers.abs().sum() > 0
+    assert assert_agrees_with_inline(make, task).buffers.abs().sum() > 0
 
 
 def test_a_transform_that_crops_in_training_alone(make):
@@ -149,7 +120,7 @@ def test_a_transform_that_crops_in_training_alone(make):
     plain = make_task(sizes=(4, 17, 30, 9))
     wide = [(torch.cat([x, x[:, :2]], 1), y) for x, y in plain.clients]
     model = nn.Sequential(nn.Unflatten(1, (1, -1)), nn.AdaptiveAvgPool1d(6), nn.Flatten(), nn.Linear(6, 3))
-    same(make, Task(model, wide, test=plain.test, transform=transform))
+    assert_agrees_with_inline(make, Task(model, wide, test=plain.test, transform=transform))
 
 
 def test_clients_whose_examples_differ_in_shape_are_refused_before_a_run(make):
@@ -191,7 +162,7 @@ def test_what_looks_at_a_value_is_not_captured(make, monkeypatch):
     monkeypatch.setattr(auto, "torch", cuda.torch)
     monkeypatch.setattr(auto, "Inline", lambda *args: args)
     with pytest.warns(UserWarning, match="cannot be captured"):
-        assert fadas.executors.auto(task, LOCAL, 3, "cpu")[3:] == ("cpu", "bf16")
+        assert fadas.executors.auto(task, LOCAL_LONG, 3, "cpu")[3:] == ("cpu", "bf16")
 
 
 def test_an_error_in_a_lane_ends_the_run(make, monkeypatch):
@@ -199,4 +170,4 @@ def test_an_error_in_a_lane_ends_the_run(make, monkeypatch):
     executor = make(task)
     monkeypatch.setattr(cuda.Lane, "run", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        final(executor, task)
+        final_model(executor, task)

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from conftest import make_task
 from fadas.algorithms.presets import FADAS, FedAdagrad, FedAdam, FedAvg, FedBuff, FedYogi
 from fadas.core.ledger import Job, Ledger, Schedule
-from fadas.core.model import Model, Update
+from fadas.core.model import Model
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
 from fadas.errors import Diverged
@@ -17,19 +16,13 @@ from fadas.simulation.delays import Delays, Large
 from fadas.simulation.faults import Fault
 from fadas.simulation.planner import ARRIVED, REFUSED, plan, replan
 from fadas.simulation.simulator import simulate
-from fadas.training.sgd import LocalSGD
-
-LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
+from helpers.training import LOCAL, make_faulty_simulation, make_task
+from helpers.updates import make_update
 
 
 def make_server(checks=None, buffer=3):
     server = Server(FADAS(), Ledger(Schedule(4, buffer), 10), Model(torch.zeros(5), torch.zeros(2)), checks)
     return server, server.start()
-
-
-def update(job, server, **changes):
-    fields = {"delta": torch.ones(5), "buffers": torch.ones(2), "examples": 3, **changes}
-    return Update(job, fields["delta"], fields["buffers"], server.model.params, fields["examples"], {"loss": 1.0})
 
 
 def state_of(server):
@@ -65,9 +58,9 @@ NAN = torch.tensor([0.0, 1, float("nan"), 2, 3])
 )
 def test_a_refused_update_changes_nothing_but_a_counter_and_frees_its_slot(changes, reason):
     server, jobs = make_server(Checks(norm=5.0))
-    server.receive(update(jobs[0], server))
+    server.receive(make_update(jobs[0], server.model))
     before = state_of(server)
-    received = server.receive(update(jobs[1], server, **changes))
+    received = server.receive(make_update(jobs[1], server.model, **changes))
     assert received.refused == reason
     assert received.step is None
     assert state_of(server) == before
@@ -81,10 +74,10 @@ def test_a_refused_update_changes_nothing_but_a_counter_and_frees_its_slot(chang
 
 def test_jobs_that_are_not_running():
     server, jobs = make_server()
-    server.receive(update(jobs[0], server))
+    server.receive(make_update(jobs[0], server.model))
     server.drop(jobs[1])
     server.drop(jobs[2], "expired")
-    server.receive(update(jobs[3], server, delta=NAN))
+    server.receive(make_update(jobs[3], server.model, delta=NAN))
     running = dict(server.ledger.running)
     impostor = Job(next(iter(running)), 9 - next(iter(running.values())).client, 0)
     for job, reason in (
@@ -95,7 +88,7 @@ def test_jobs_that_are_not_running():
         (jobs[2], "expired"),
         (jobs[3], "not finite"),
     ):
-        received = server.receive(update(job, server))
+        received = server.receive(make_update(job, server.model))
         assert (received.jobs, received.step, received.refused) == ([], None, reason)
     assert server.ledger.running == running
     assert len(server.buffer) == 1
@@ -104,20 +97,20 @@ def test_jobs_that_are_not_running():
 def test_clipping_instead_of_refusing():
     server, jobs = make_server(Checks(norm=5.0, excess="clip"), buffer=1)
     delta = torch.tensor([3.0, 4, 0, 0, 12])
-    received = server.receive(update(jobs[0], server, delta=delta))
+    received = server.receive(make_update(jobs[0], server.model, delta=delta))
     assert received.step
     assert not received.refused
     server, jobs = make_server(Checks(norm=5.0, excess="clip"))
-    server.receive(update(jobs[0], server, delta=delta))
+    server.receive(make_update(jobs[0], server.model, delta=delta))
     torch.testing.assert_close(server.buffer[0].delta, delta * 5 / 13)
-    server.receive(update(jobs[1], server, delta=delta / 100))
+    server.receive(make_update(jobs[1], server.model, delta=delta / 100))
     assert torch.equal(server.buffer[1].delta, delta / 100)
-    assert server.receive(update(jobs[2], server, delta=torch.full((5,), 3e38))).refused
+    assert server.receive(make_update(jobs[2], server.model, delta=torch.full((5,), 3e38))).refused
 
 
 def test_what_is_too_long_to_be_squared_is_clipped_too():
     server, jobs = make_server(Checks(norm=5.0, excess="clip"))
-    server.receive(update(jobs[0], server, delta=torch.tensor([3e20, 4e20, 0, 0, 0])))
+    server.receive(make_update(jobs[0], server.model, delta=torch.tensor([3e20, 4e20, 0, 0, 0])))
     torch.testing.assert_close(server.buffer[0].delta, torch.tensor([3.0, 4, 0, 0, 0]))
 
 
@@ -126,9 +119,9 @@ def test_a_huge_update_does_not_stop_an_adaptive_optimizer_without_a_word(algori
     """Its square is not finite, so the step would be zero there ever after."""
     server = Server(algorithm, Ledger(Schedule(1, 1), 3), Model(torch.zeros(5), torch.zeros(2)))
     (job,) = server.start()
-    received = server.receive(update(job, server))
+    received = server.receive(make_update(job, server.model))
     with pytest.raises(Diverged, match="step 2 gave an optimizer's memory that is not finite"):
-        server.receive(update(received.jobs[0], server, delta=torch.tensor([1e25, 1, 1, 1, 1])))
+        server.receive(make_update(received.jobs[0], server.model, delta=torch.tensor([1e25, 1, 1, 1, 1])))
 
 
 @pytest.mark.parametrize("statistics", [1.0, 0.2])
@@ -138,12 +131,16 @@ def test_a_mask_among_the_buffers_is_no_reason_to_refuse(mask, statistics):
     algorithm = replace(FADAS(), statistics=statistics)
     server = Server(algorithm, Ledger(Schedule(2, 2), 3), Model(torch.zeros(5), buffers))
     for job in server.start():
-        assert not server.receive(update(job, server, buffers=buffers + torch.tensor([0, 0, 0, 1.0]))).refused
+        assert not server.receive(
+            make_update(job, server.model, buffers=buffers + torch.tensor([0, 0, 0, 1.0]))
+        ).refused
     assert server.model.buffers.tolist()[:3] == buffers.tolist()[:3]
     assert server.model.buffers[3] == pytest.approx(1 + statistics)
     for wrong in (float("inf"), float("nan")):
         (job, *_) = server.ledger.running.values()
-        assert server.receive(update(job, server, buffers=buffers.new_tensor([mask, wrong, mask, 1.0]))).refused
+        assert server.receive(
+            make_update(job, server.model, buffers=buffers.new_tensor([mask, wrong, mask, 1.0]))
+        ).refused
 
 
 @pytest.mark.parametrize("bad", [{"norm": 0}, {"norm": -1.0}, {"norm": float("nan")}, {"excess": "hide"}])
@@ -211,17 +208,11 @@ def test_replanning_beyond_a_block_of_random_numbers():
     assert len(set((new.end - new.start)[later].round(6))) > 100
 
 
-def simulation_of(task, algorithm=None, checks=None, executor="inline", steps=10, **delays):
-    algorithm = algorithm or FADAS()
-    p = plan(algorithm.schedule(4, 3), len(task.clients), Delays(Large(), **delays), steps=steps, seed=2)
-    return simulate(p, task, algorithm, LOCAL, executor=executor, checks=checks)
-
-
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
 @pytest.mark.parametrize("kind", ["nan", "inf"])
 def test_a_client_that_reports_garbage_is_refused_and_the_run_goes_on(executor, kind):
     task = make_task()
-    simulation = simulation_of(task, executor=executor, faults=(Fault(kind, (1, 5)),))
+    simulation = make_faulty_simulation(task, executor=executor, faults=(Fault(kind, (1, 5)),))
     trained = []
     inner = simulation.executor.collect
     simulation.executor.collect = lambda job: trained.append(job.id) or inner(job)
@@ -232,7 +223,7 @@ def test_a_client_that_reports_garbage_is_refused_and_the_run_goes_on(executor, 
     assert torch.isfinite(simulation.server.model.params).all()
     assert len(trained) == len(set(trained)), "a job is trained once"
     assert [r.step for r in records] == list(range(1, 11))
-    again = simulation_of(task, executor=executor, faults=(Fault(kind, (1, 5)),))
+    again = make_faulty_simulation(task, executor=executor, faults=(Fault(kind, (1, 5)),))
     assert [r.as_dict() for r in again] == [r.as_dict() for r in records]
 
 
@@ -252,7 +243,7 @@ def test_a_step_that_a_refusal_makes_the_last_is_evaluated_too():
 
 
 def test_synchronous_rounds_with_refusals():
-    simulation = simulation_of(make_task(), FedAvg(), faults=(Fault("nan", (0, 1)),))
+    simulation = make_faulty_simulation(make_task(), FedAvg(), faults=(Fault("nan", (0, 1)),))
     records = list(simulation)
     assert len(records) == 10
     assert all(job.tau == 0 for record in records for job in record.jobs)
@@ -260,24 +251,27 @@ def test_synchronous_rounds_with_refusals():
 
 def test_faults_end_and_begin():
     task = make_task()
-    only_early = list(simulation_of(task, faults=(Fault("fail", end=3.0),), steps=20))
+    only_early = list(make_faulty_simulation(task, faults=(Fault("fail", end=3.0),), steps=20))
     assert only_early[0].time > 3
     assert only_early[-1].dropped > 0
-    assert list(simulation_of(task, faults=(Fault("nan", start=1e6),)))[-1].refused == {}
+    assert list(make_faulty_simulation(task, faults=(Fault("nan", start=1e6),)))[-1].refused == {}
 
 
 def test_all_clients_failing_is_an_error_not_a_hang():
     with pytest.raises(ValueError, match="no update arrived"):
-        simulation_of(make_task(), faults=(Fault("fail"),))
+        make_faulty_simulation(make_task(), faults=(Fault("fail"),))
     with pytest.raises(
         Diverged, match=r"none of the last 181 updates was accepted \(refused so far: not finite: 181\)"
     ):
-        list(simulation_of(make_task(), faults=(Fault("nan"),)))
+        list(make_faulty_simulation(make_task(), faults=(Fault("nan"),)))
 
 
 def test_a_model_that_is_not_finite_ends_the_run_at_that_step():
     """Updates in flight may still be sound, but no sum with them will be."""
-    simulation, steps = simulation_of(make_task(), FedBuff(eta=1e10), faults=(Fault("noise", (0,), scale=1e30),)), []
+    simulation, steps = (
+        make_faulty_simulation(make_task(), FedBuff(eta=1e10), faults=(Fault("noise", (0,), scale=1e30),)),
+        [],
+    )
     with pytest.raises(Diverged) as error:
         steps += (record.step for record in simulation)
     assert steps == list(range(1, len(steps) + 1))
@@ -302,19 +296,19 @@ def test_a_run_whose_time_is_over_before_patience_is_has_diverged_too():
 
 def test_fewer_live_clients_than_slots():
     """Eight clients, four slots, one of the clients alive: the run goes on with that one."""
-    records = list(simulation_of(make_task(), faults=(Fault("fail", tuple(range(1, 8))),)))
+    records = list(make_faulty_simulation(make_task(), faults=(Fault("fail", tuple(range(1, 8))),)))
     assert {job.client for record in records for job in record.jobs} == {0}
     assert records[-1].dropped > 50
 
 
 def test_noise_and_flips_are_seeded_and_as_stated():
     task = make_task()
-    flipped = simulation_of(task, FedBuff(), faults=(Fault("flip", scale=2.0),), steps=1)
-    honest = simulation_of(task, FedBuff(), steps=1)
+    flipped = make_faulty_simulation(task, FedBuff(), faults=(Fault("flip", scale=2.0),), steps=1)
+    honest = make_faulty_simulation(task, FedBuff(), steps=1)
     start = copy.deepcopy(honest.server.model.params)
     list(flipped), list(honest)
     torch.testing.assert_close(flipped.server.model.params - start, -2 * (honest.server.model.params - start))
-    runs = [simulation_of(task, FedBuff(), faults=(Fault("noise", scale=3.0),), steps=1) for _ in range(2)]
+    runs = [make_faulty_simulation(task, FedBuff(), faults=(Fault("noise", scale=3.0),), steps=1) for _ in range(2)]
     for run in runs:
         list(run)
     assert torch.equal(runs[0].server.model.params, runs[1].server.model.params)
@@ -334,4 +328,4 @@ def test_bad_faults(bad):
 
 def test_a_fault_of_a_client_that_does_not_exist():
     with pytest.raises(ValueError, match="names client 8, but there are 8"):
-        simulation_of(make_task(), faults=(Fault("nan", (8,)),))
+        make_faulty_simulation(make_task(), faults=(Fault("nan", (8,)),))

@@ -10,15 +10,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import fadas
-from conftest import make_task
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.preflight import check_repeatable, random_devices
 from fadas.training.sgd import LocalSGD, epoch_rows
-
-LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
+from helpers.training import LOCAL_DECAY, make_task
 
 
 def batches_of(task, local, seed, job):
@@ -39,9 +37,9 @@ def test_train_is_torch_sgd(batchnorm):
     task = make_task(batchnorm=batchnorm, sizes=(17,))
     flat, job = FlatModule(task.module()), Job(4, 2, 0)
     start = flat.read()
-    update = train_job(flat, task, LOCAL, 9, job, start)
+    update = train_job(flat, task, LOCAL_DECAY, 9, job, start)
     module = task.module()
-    reference(module, task.clients[2], batches_of(task, LOCAL, 9, job), LOCAL)
+    reference(module, task.clients[2], batches_of(task, LOCAL_DECAY, 9, job), LOCAL_DECAY)
     got = flat.state_dict(Model(start.params + update.delta, update.buffers))
     for name, value in module.state_dict().items():
         if "tracked" not in name:
@@ -56,28 +54,28 @@ def batches(local, seed, job, size=12):
 
 def test_batches_cover_the_data_and_keep_the_short_one():
     job = Job(1, 0, 0)
-    two = batches(LOCAL, 0, job)
+    two = batches(LOCAL_DECAY, 0, job)
     assert [len(b) for b in two] == [5, 5, 2, 5, 5, 2]
     assert all(sorted(i for b in epoch for i in b) == list(range(12)) for epoch in (two[:3], two[3:]))
     assert two[:3] != two[3:]
     assert [len(b) for b in batches(LocalSGD(batch_size=5, steps=4), 0, job)] == [5, 5, 2, 5]
     assert len(batches(LocalSGD(batch_size=50, steps=4), 0, job)) == 4
-    assert two == batches(LOCAL, 0, job)
-    assert two != batches(LOCAL, 1, job)
-    assert two != batches(LOCAL, 0, Job(2, 0, 0))
+    assert two == batches(LOCAL_DECAY, 0, job)
+    assert two != batches(LOCAL_DECAY, 1, job)
+    assert two != batches(LOCAL_DECAY, 0, Job(2, 0, 0))
 
 
 def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
     task = make_task(batchnorm=True, sizes=(8, 11))
     flat = FlatModule(task.module())
     with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
-        check_repeatable(flat, task, LOCAL)
+        check_repeatable(flat, task, LOCAL_DECAY)
     check_repeatable(flat, task, LocalSGD(batch_size=4))
     check_repeatable(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, of one, is never trained
     with pytest.raises(ValueError, match="client 1 with a batch of one"):
         check_repeatable(flat, task, LocalSGD(batch_size=5, steps=3))
     plain = make_task(sizes=(8, 11))
-    check_repeatable(FlatModule(plain.module()), plain, LOCAL)
+    check_repeatable(FlatModule(plain.module()), plain, LOCAL_DECAY)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +87,10 @@ def test_a_transform_that_draws_from_a_global_generator_is_refused(draw):
     task = make_task()
     task.transform = lambda inputs, generator: [draw(x) for x in inputs] if generator else inputs
     with pytest.raises(ValueError, match="draws from a global random generator"):
-        check_repeatable(FlatModule(task.module()), task, LOCAL)
+        check_repeatable(FlatModule(task.module()), task, LOCAL_DECAY)
     task.transform = lambda inputs, generator: [torch.rand(x.shape, generator=generator) for x in inputs]
     state = torch.get_rng_state()
-    check_repeatable(FlatModule(task.module()), task, LOCAL)
+    check_repeatable(FlatModule(task.module()), task, LOCAL_DECAY)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -135,7 +133,10 @@ def test_looking_at_a_module_before_a_run_leaves_it_as_it_was():
     random_devices(flat, task)
     assert [part.training for part in (flat.module, flat.module.layer, flat.module.norm)] == [False, False, True]
     simulation = fadas.simulate(
-        fadas.plan(fadas.Schedule(1, 1), 8, steps=1), replace(task, model=Hidden(0.5).eval()), fadas.FADAS(), LOCAL
+        fadas.plan(fadas.Schedule(1, 1), 8, steps=1),
+        replace(task, model=Hidden(0.5).eval()),
+        fadas.FADAS(),
+        LOCAL_DECAY,
     )
     assert not simulation.module().training
 
@@ -148,7 +149,7 @@ def test_dropout_is_seeded_per_job():
 
     def delta(id):
         torch.rand(id + 1)  # the global generator's state must not matter
-        return train_job(flat, task, LOCAL, 0, Job(id, 1, 0), start).delta
+        return train_job(flat, task, LOCAL_DECAY, 0, Job(id, 1, 0), start).delta
 
     assert torch.equal(delta(3), delta(3))
     before = torch.get_rng_state()
@@ -161,7 +162,7 @@ def test_local_training_leaves_the_global_generator_alone(task):
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    train_job(flat, task, LOCAL, 0, Job(0, 0, 0), flat.read())
+    train_job(flat, task, LOCAL_DECAY, 0, Job(0, 0, 0), flat.read())
     assert torch.rand(1) == expected
 
 

@@ -1,6 +1,5 @@
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -19,34 +18,11 @@ from fadas.experiments.resolve import resolve, seeds
 from fadas.registry import convert
 from fadas.runs.serialization import dumps
 from fadas.simulation.delays import Mild, Uniform
-
-EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
-BASE = """
-[task]
-name = "digits"
-clients = 12
-[schedule]
-concurrency = 6
-buffer = 3
-[delays]
-name = "mild"
-[run]
-steps = 4
-[algorithms.fadas]
-"""
+from helpers.cli import EXPERIMENT_FILES
+from helpers.experiments import BASE, resolve_text, write_experiment
 
 
-def write(tmp_path, text):
-    path = tmp_path / "experiment.toml"
-    path.write_text(text)
-    return path
-
-
-def resolved(tmp_path, text=BASE, label="fadas", overrides=(), seed=0):
-    return resolve(read_experiment(write(tmp_path, text), overrides), label, seed)
-
-
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda path: path.stem)
 def test_every_experiment_parses_and_plans(path):
     tables = read_experiment(path)
     for label in select_algorithms(tables):
@@ -58,11 +34,11 @@ def test_every_experiment_parses_and_plans(path):
 
 
 def test_a_resolved_config_resolves_to_itself(tmp_path):
-    for path in EXPERIMENTS:
+    for path in EXPERIMENT_FILES:
         tables = read_experiment(path)
         for label in select_algorithms(tables):
             config = resolve(tables, label, 5)
-            again = resolved(tmp_path, dumps(config.tables), label, seed=5)
+            again = resolve_text(tmp_path, dumps(config.tables), label, seed=5)
             assert again.tables == config.tables
             assert (again.algorithm, again.schedule) == (config.algorithm, config.schedule)
             assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)
@@ -70,7 +46,7 @@ def test_a_resolved_config_resolves_to_itself(tmp_path):
 
 def test_sections_of_an_algorithm_override_those_of_the_experiment(tmp_path):
     text = BASE + "eta = 0.5\nlocal.lr = 0.2\nrun.eval_every = 7\nschedule.buffer = 2\n[local]\nlr = 0.1\nepochs = 9\n"
-    config = resolved(tmp_path, text)
+    config = resolve_text(tmp_path, text)
     assert (config.local.lr, config.local.epochs) == (0.2, 9)
     assert (config.run.eval_every, config.run.steps) == (7, 4)
     assert config.schedule == Schedule(6, 2, "arrival")
@@ -83,10 +59,10 @@ def test_schedules(tmp_path):
         BASE
         + "[algorithms.fedasync]\n[algorithms.fedavg]\n[algorithms.five]\npreset = 'fedasync'\nschedule.buffer = 5\n"
     )
-    assert resolved(tmp_path, text, "fedasync").schedule == Schedule(6, 1, "update")
-    assert resolved(tmp_path, text, "fedavg").schedule == Schedule(6, 6, "round")
-    assert resolved(tmp_path, text, "five").schedule == Schedule(6, 5, "update")
-    assert resolved(tmp_path, text, "fadas", ["schedule.refill=update"]).schedule == Schedule(6, 3, "update")
+    assert resolve_text(tmp_path, text, "fedasync").schedule == Schedule(6, 1, "update")
+    assert resolve_text(tmp_path, text, "fedavg").schedule == Schedule(6, 6, "round")
+    assert resolve_text(tmp_path, text, "five").schedule == Schedule(6, 5, "update")
+    assert resolve_text(tmp_path, text, "fadas", ["schedule.refill=update"]).schedule == Schedule(6, 3, "update")
 
 
 def test_parts_can_be_exchanged(tmp_path):
@@ -108,36 +84,36 @@ step_size = { name = "delay-adaptive", eta = 0.1, tau_c = 3, form = "capped" }
 refill = "update"
 """
     )
-    mine = resolved(tmp_path, text, "mine").algorithm
+    mine = resolve_text(tmp_path, text, "mine").algorithm
     assert isinstance(mine.combine, Calibrated)
     assert isinstance(mine.optimizer, AMSGrad)
     assert mine.step_size == DelayAdaptive(0.001, 2)
-    other = resolved(tmp_path, text, "other").algorithm
+    other = resolve_text(tmp_path, text, "other").algorithm
     assert isinstance(other.combine, ExampleWeighted)
     assert other.optimizer == Torch("RMSprop", {"alpha": 0.9})
-    assert resolved(tmp_path, text, "whole").algorithm == Algorithm(
+    assert resolve_text(tmp_path, text, "whole").algorithm == Algorithm(
         optimizer=AMSGrad(bias_correction=True), step_size=DelayAdaptive(0.1, 3, "capped"), refill="update"
     )
-    assert resolved(tmp_path, text, "mine").tables["algorithms"]["mine"]["optimizer"] == {
+    assert resolve_text(tmp_path, text, "mine").tables["algorithms"]["mine"]["optimizer"] == {
         "name": "amsgrad", "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "bias_correction": False, "floor": 0.0
     }  # fmt: skip
     for label in ("mine", "other", "whole"):
-        config = resolved(tmp_path, text, label)
-        assert resolved(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
+        config = resolve_text(tmp_path, text, label)
+        assert resolve_text(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
 
 
 def test_overrides(tmp_path):
     changes = ["run.steps=9", "delays.name=uniform", "delays.low=2", "delays.high=3", "algorithms.fadas.eta=0.25"]
-    config = resolved(tmp_path, overrides=changes)
+    config = resolve_text(tmp_path, overrides=changes)
     assert config.run.steps == 9
     assert config.delays.model == Uniform(2.0, 3.0)
     assert config.algorithm.step_size.eta == 0.25
-    assert seeds(read_experiment(write(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
+    assert seeds(read_experiment(write_experiment(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
 
 
 def test_paths_in_a_profile_are_relative_to_the_file_too_and_those_of_set_are_not(tmp_path):
     text = BASE.replace('"mild"', '"table"\npath = "a.csv"') + '[profiles.smoke]\ndelays = { path = "b.csv" }\n'
-    path = write(tmp_path, text)
+    path = write_experiment(tmp_path, text)
     assert read_experiment(path)["delays"]["path"] == str(tmp_path.resolve() / "a.csv")
     assert read_experiment(path, profile="smoke")["delays"]["path"] == str(tmp_path.resolve() / "b.csv")
     assert read_experiment(path, ["delays.path=c.csv"], "smoke")["delays"]["path"] == "c.csv"
@@ -145,7 +121,7 @@ def test_paths_in_a_profile_are_relative_to_the_file_too_and_those_of_set_are_no
 
 def test_a_profile_counts_for_algorithms_with_settings_of_their_own_unless_it_names_them(tmp_path):
     own = BASE + "run.steps = 50\nrun.eval_every = 7\n\n[algorithms.fedavg]\nrun.steps = 60\n"
-    path = write(tmp_path, own + "[profiles.smoke]\nrun.steps = 3\nalgorithms.fedavg.run.steps = 2\n")
+    path = write_experiment(tmp_path, own + "[profiles.smoke]\nrun.steps = 3\nalgorithms.fedavg.run.steps = 2\n")
     steps = {label: resolve(read_experiment(path, profile="smoke"), label, 0).run for label in ("fadas", "fedavg")}
     assert (steps["fadas"].steps, steps["fadas"].eval_every, steps["fedavg"].steps) == (3, 7, 2)
     assert resolve(read_experiment(path, ["run.steps=4"], "smoke"), "fedavg", 0).run.steps == 4
@@ -153,7 +129,7 @@ def test_a_profile_counts_for_algorithms_with_settings_of_their_own_unless_it_na
 
 def test_what_counts_for_every_algorithm_counts_for_names_with_dots_too(tmp_path):
     own = BASE + '[algorithms."fadas-0.1"]\npreset = "fadas"\nlocal.lr = 0.1\n[profiles.smoke]\nlocal.lr = 0.05\n'
-    path = write(tmp_path, own)
+    path = write_experiment(tmp_path, own)
     for tables in (read_experiment(path, profile="smoke"), read_experiment(path, ["local.lr=0.05"])):
         assert list(tables["algorithms"]) == ["fadas", "fadas-0.1"]
         assert resolve(tables, "fadas-0.1", 0).local.lr == 0.05
@@ -162,38 +138,24 @@ def test_what_counts_for_every_algorithm_counts_for_names_with_dots_too(tmp_path
 def test_the_words_of_faults_need_no_quotes_on_the_command_line(tmp_path):
     for kind in ("nan", "inf", "fail"):
         faults = ["faults.some.clients=[1]", f"faults.some.kind={kind}"]
-        assert read_experiment(write(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
-        resolved(tmp_path, overrides=[*faults, "faults.some.end=inf"])
+        assert read_experiment(write_experiment(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
+        resolve_text(tmp_path, overrides=[*faults, "faults.some.end=inf"])
 
 
 def test_limits_may_stand_with_each_algorithm(tmp_path):
-    tables = read_experiment(write(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
+    tables = read_experiment(write_experiment(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
     assert seeds(tables) == (0,)
     assert resolve(tables, "fadas", 0).run.steps == 5
 
 
 def test_outside_code(tmp_path):
-    config = resolved(tmp_path, BASE + "preset = 'fadas.algorithms.presets:FedBuff'\n")
+    config = resolve_text(tmp_path, BASE + "preset = 'fadas.algorithms.presets:FedBuff'\n")
     assert config.algorithm.schedule(4, 2).refill == "arrival"
 
 
-class Plain:
-    """A step size that is no dataclass."""
-
-    def __init__(self, k: float = 2.0) -> None:
-        self.k = k
-
-    def __call__(self, delays):
-        return self.k
-
-
-def made(k: float = 2.0) -> Plain:
-    return Plain(k)
-
-
-@pytest.mark.parametrize("name", ["test_config:Plain", "test_config:made"])
+@pytest.mark.parametrize("name", ["helpers.importable:PlainStepSize", "helpers.importable:make_plain_step_size"])
 def test_parts_of_ones_own_are_recorded_whatever_they_are(tmp_path, name):
-    config = resolved(tmp_path, BASE + f"step_size = {{ name = '{name}', k = 3.0 }}\n")
+    config = resolve_text(tmp_path, BASE + f"step_size = {{ name = '{name}', k = 3.0 }}\n")
     table = config.tables["algorithms"]["fadas"]
     assert table["step_size"] == {"name": name, "k": 3.0}
     again = resolve({**config.tables, "algorithms": {"fadas": table}}, "fadas", 0)
@@ -244,7 +206,7 @@ MISTAKES = [
     ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ("preset = 'no.such:thing'\n", [], "cannot import algorithm 'no.such:thing'"),
     ("preset = 'no.such:thing'\n", [], "looked for in the current folder"),
-    ("", ["task={name='conftest:clientless', clients=3}"], "must take `clients`, their number"),
+    ("", ["task={name='helpers.training:make_clientless_task', clients=3}"], "must take `clients`, their number"),
     ("preset = 'math:sqrt'\n", [], "algorithms.fadas"),
     ("combine = 'medial'\n", [], "unknown combine rule 'medial'"),
     ("combine = 3\n", [], "must be a name or a table"),
@@ -272,7 +234,7 @@ def test_a_file_whose_name_cannot_name_a_folder_needs_a_name_of_its_own(tmp_path
 @pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)
 def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
     with pytest.raises(ConfigError) as caught:
-        tables = read_experiment(write(tmp_path, BASE + text), overrides)
+        tables = read_experiment(write_experiment(tmp_path, BASE + text), overrides)
         for label in select_algorithms(tables):
             for seed in seeds(tables):
                 resolve(tables, label, seed)
@@ -286,18 +248,18 @@ def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
 )
 def test_bad_files(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message):
-        read_experiment(write(tmp_path, text))
+        read_experiment(write_experiment(tmp_path, text))
 
 
 def test_missing_parts(tmp_path):
     for missing, message in (("schedule", "schedule.concurrency is missing"), ("run", "steps, updates and time")):
-        tables = read_experiment(write(tmp_path, BASE))
+        tables = read_experiment(write_experiment(tmp_path, BASE))
         del tables[missing]
         with pytest.raises(ConfigError, match=message):
             resolve(tables, "fadas", 0)
     with pytest.raises(ConfigError, match="No such file"):
         read_experiment(tmp_path / "nowhere.toml")
-    tables = read_experiment(write(tmp_path, BASE))
+    tables = read_experiment(write_experiment(tmp_path, BASE))
     with pytest.raises(ConfigError, match="did you mean 'fadas'"):
         select_algorithms(tables, ["fadaz"])
 
@@ -346,9 +308,9 @@ def test_another_executor_does_not_stumble_over_the_options_of_the_one_in_the_fi
 
 
 def test_any_preset_may_have_running_statistics_and_its_saved_settings_have_them_too(tmp_path):
-    config = resolved(tmp_path, BASE + "eta = 0.5\nstatistics = 0.1\n")
+    config = resolve_text(tmp_path, BASE + "eta = 0.5\nstatistics = 0.1\n")
     assert config.algorithm == replace(FADAS(0.5), statistics=0.1)
-    assert resolved(tmp_path, dumps(config.tables)).algorithm == config.algorithm
-    assert resolved(tmp_path, BASE).tables["algorithms"]["fadas"].get("statistics") is None
+    assert resolve_text(tmp_path, dumps(config.tables)).algorithm == config.algorithm
+    assert resolve_text(tmp_path, BASE).tables["algorithms"]["fadas"].get("statistics") is None
     with pytest.raises(ConfigError, match="statistics"):
-        resolved(tmp_path, BASE + "statistics = 2.0\n")
+        resolve_text(tmp_path, BASE + "statistics = 2.0\n")

@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from conftest import waiting
 from fadas.report.html import write_report
 from fadas.runs.run_reader import find_runs
+from helpers.cli import DEMO, paused_command, run_fadas
+from helpers.folders import read_files
+from helpers.processes import count_lines, restore_interrupt, wait_until
 
-ROOT = Path(__file__).parent.parent
-DEMO = ROOT / "experiments" / "demo.toml"
 ALGORITHMS, EXECUTORS = ("fadas", "fadas-da", "ca2fl", "fedams"), ("inline", "batched")
 KILLS = int(os.environ.get("FADAS_KILLS", "20"))
 CASES = [(algorithm, executor) for executor in EXECUTORS for algorithm in ALGORITHMS]
@@ -26,11 +25,20 @@ CASES = [(algorithm, executor) for executor in EXECUTORS for algorithm in ALGORI
 SETTINGS = ["run.checkpoint_every=7", "delays.dropout=0.05", 'faults.bad={kind="nan",clients=[3,7],end=100.0}']
 
 
-def command(algorithm, executor, steps, out):
+def make_arguments(algorithm, executor, steps, out):
     overrides = [f"run.updates={steps}", "run.eval_every=10", *SETTINGS]
     options = [f"--set={override}" for override in overrides]
-    base = [sys.executable, "-m", "fadas.cli", "run", str(DEMO), "--only", algorithm, "--seed", "1"]
-    return [*base, "--executor", executor, "--out", str(out), "--no-report", *options]
+    base = ["run", DEMO, "--only", algorithm, "--seed", "1"]
+    return [*base, "--executor", executor, "--out", out, "--no-report", *options]
+
+
+def run_whole(*settings, resume=False, **environment):
+    """Run to the end, from the start or from where the last process got."""
+    return run_fadas(*make_arguments(*settings), *(["--resume"] if resume else []), **environment)
+
+
+def read_results(folder):
+    return read_files(folder, ("metrics.jsonl", "model.safetensors", "config.toml", "partition.json"))
 
 
 # The command line, but with a checkpoint whenever one is due. Else a slow write is followed by a pause of nine times
@@ -43,12 +51,7 @@ main()
 """
 
 
-def results(folder):
-    names = ("metrics.jsonl", "model.safetensors", "config.toml", "partition.json")
-    return {name: (folder / name).read_bytes() for name in names}
-
-
-def report(folder):
+def read_report(folder):
     write_report(find_runs(folder), folder / "report.html")
     return (folder / "report.html").read_text().replace(str(folder), "FOLDER")
 
@@ -59,24 +62,22 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     updates = 800 if executor == "inline" else 3000
     whole, killed = tmp_path / "whole" / f"{algorithm}-1", tmp_path / "killed" / f"{algorithm}-1"
-    subprocess.run(
-        command(algorithm, executor, updates, whole.parent), check=True, capture_output=True, env=environment
-    )
-    lines = (whole / "metrics.jsonl").read_bytes().count(b"\n")
+    run_whole(algorithm, executor, updates, whole.parent, OMP_NUM_THREADS="1")
+    lines = count_lines(whole / "metrics.jsonl")
     rng = random.Random(f"{algorithm} {executor}")
     metrics = killed / "metrics.jsonl"
     done = 0
-    arguments = command(algorithm, executor, updates, killed.parent)[3:]
+    arguments = make_arguments(algorithm, executor, updates, killed.parent)
     for number in range(kills):
         process = subprocess.Popen(
-            waiting(lines, *arguments, "--resume"),
+            paused_command(lines, *arguments, "--resume"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
         )
         # A random moment within this sitting's share of the run.
         share = (number + rng.random()) * 0.9 * lines / kills
-        while process.poll() is None and (not metrics.exists() or metrics.read_bytes().count(b"\n") < share):
+        while process.poll() is None and count_lines(metrics) < share:
             time.sleep(0.002)
         time.sleep(rng.random() * 0.01)
         process.send_signal(signal.SIGKILL)
@@ -84,27 +85,23 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
         done += 1
         steps = [line.split(b",")[0] for line in metrics.read_bytes().splitlines()] if metrics.exists() else []
         assert len(steps) == len(set(steps)), "a step stands twice in metrics.jsonl"
-    last = [*command(algorithm, executor, updates, killed.parent), "--resume"]
-    subprocess.run(last, check=True, capture_output=True, env=environment)
+    run_whole(algorithm, executor, updates, killed.parent, resume=True, OMP_NUM_THREADS="1")
     assert done == kills
-    assert results(killed) == results(whole)
-    assert report(killed) == report(whole)
+    assert read_results(killed) == read_results(whole)
+    assert read_report(killed) == read_report(whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_passed_over(number, tmp_path):
     whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
-    subprocess.run(command("fadas", "inline", 1000, whole.parent), check=True, capture_output=True)
+    run_whole("fadas", "inline", 1000, whole.parent)
     process = subprocess.Popen(
-        waiting(200, *command("fadas", "inline", 1000, ended.parent)[3:]),
+        paused_command(200, *make_arguments("fadas", "inline", 1000, ended.parent)),
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's "&" ignores it
+        preexec_fn=restore_interrupt,
     )
-    metrics = ended / "metrics.jsonl"
-    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 40:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
+    wait_until(lambda: count_lines(ended / "metrics.jsonl") >= 40, process=process, pause=0.01)
     process.send_signal(number)
     text = process.communicate(timeout=60)[1]
     assert process.returncode == 130
@@ -112,11 +109,9 @@ def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_p
     newest, *_ = sorted(ended.glob("checkpoint-*.ckpt"), reverse=True)
     if number == signal.SIGTERM:
         newest.write_bytes(newest.read_bytes()[:-100])
-    again = subprocess.run(
-        [*command("fadas", "inline", 1000, ended.parent), "--resume"], check=True, capture_output=True, text=True
-    )
+    again = run_whole("fadas", "inline", 1000, ended.parent, resume=True)
     assert (f"{newest} cannot be used: its checksum is wrong" in again.stderr) is (number == signal.SIGTERM)
-    assert results(ended) == results(whole)
+    assert read_results(ended) == read_results(whole)
 
 
 @pytest.fixture
@@ -133,17 +128,16 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_ends_the_run_with_a_clear_message_and_a_usable_checkpoint(small_disk, tmp_path):
     whole, full = tmp_path / "whole" / "ca2fl-1", small_disk / "runs" / "ca2fl-1"
-    subprocess.run(command("ca2fl", "inline", 800, whole.parent), check=True, capture_output=True)
+    run_whole("ca2fl", "inline", 800, whole.parent)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(200_000))
-    python, _, _, *arguments = command("ca2fl", "inline", 800, full.parent)
-    ended = subprocess.run([python, "-c", DILIGENT, *arguments], capture_output=True, text=True)
+    arguments = make_arguments("ca2fl", "inline", 800, full.parent)
+    ended = subprocess.run([sys.executable, "-c", DILIGENT, *arguments], capture_output=True, text=True)
     assert ended.returncode == 2, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fadas: ")]
     assert "No space left on device after step" in line
     assert "is intact; free some space, then --resume" in line
     subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True)
-    again = subprocess.run([*command("ca2fl", "inline", 800, full.parent), "--resume"], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    again = run_whole("ca2fl", "inline", 800, full.parent, resume=True)
     assert "continued after step" in again.stderr
-    assert results(full) == results(whole)
+    assert read_results(full) == read_results(whole)

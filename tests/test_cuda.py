@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 
-from conftest import make_task
 from fadas.algorithms.presets import FADAS
 from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
@@ -16,17 +15,10 @@ from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
-from test_captured import Averaging
+from helpers.networks import Averaging
+from helpers.training import LOCAL_LONG, final_model, make_task
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=7)
-
-
-def final(executor, task):
-    p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
-    simulation = simulate(p, task, FADAS(), LOCAL, executor=executor)
-    list(simulation)
-    return simulation.server.model
 
 
 def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
@@ -40,7 +32,7 @@ def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
 
     monkeypatch.setattr(Bench, "_step", untidy)
     for closed in (True, False, False):
-        executor = Cuda(task, LOCAL, 1, precision="fp32")
+        executor = Cuda(task, LOCAL_LONG, 1, precision="fp32")
         executor.itself = executor  # only the collector can free it now
         if closed:
             executor.close()
@@ -51,8 +43,8 @@ def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_run_repeats_itself_to_the_bit(compile, precision):
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
-    make = partial(Cuda, task, LOCAL, 3, precision=precision, compile=compile)
-    one, *others = [final(make(streams=streams), task) for streams in (8, 8, 1)]
+    make = partial(Cuda, task, LOCAL_LONG, 3, precision=precision, compile=compile)
+    one, *others = [final_model(make(streams=streams), task) for streams in (8, 8, 1)]
     for other in others:
         assert torch.equal(one.params, other.params)
         assert torch.equal(one.buffers, other.buffers)
@@ -65,14 +57,14 @@ def test_dropout_by_any_name_repeats_itself():
 
     task = make_task(sizes=(4, 17, 30, 9))
     task.model = lambda: torch.nn.Sequential(Hidden(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
-    one, other = (final(Cuda(task, LOCAL, 3), task) for _ in range(2))
+    one, other = (final_model(Cuda(task, LOCAL_LONG, 3), task) for _ in range(2))
     assert torch.equal(one.params, other.params)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
 def test_a_gpu_that_is_not_the_current_one():
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
-    one, other = (final(Cuda(task, LOCAL, 3, device), task) for device in ("cuda:0", "cuda:1"))
+    one, other = (final_model(Cuda(task, LOCAL_LONG, 3, device), task) for device in ("cuda:0", "cuda:1"))
     assert torch.equal(one.params.cpu(), other.params.cpu())
 
 
@@ -97,7 +89,7 @@ def test_memory_is_given_back_when_it_is_closed():
     task = make_task(sizes=(4, 17, 30, 9))
     before = allocated()
     for _ in range(3):
-        Cuda(task, LOCAL, 1).close()
+        Cuda(task, LOCAL_LONG, 1).close()
     assert allocated() <= before + 2**20
 
 
@@ -119,14 +111,14 @@ def test_a_checkpoint_holds_what_the_gpu_is_still_computing(tmp_path):
 def test_a_run_that_is_stopped_goes_on(tmp_path):
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
     p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
-    first, second = (simulate(p, task, FADAS(), LOCAL, executor=Cuda(task, LOCAL, 3)) for _ in range(2))
+    first, second = (simulate(p, task, FADAS(), LOCAL_LONG, executor=Cuda(task, LOCAL_LONG, 3)) for _ in range(2))
     for record in first:
         if record.step == 4:
             first.stop()
     tensors, values = snapshot.take(first)
     snapshot.restore(second, *checkpoint.read_checkpoint(checkpoint.write_checkpoint(tmp_path, 4, tensors, values)))
     list(second)
-    assert torch.equal(second.server.model.params, final(Cuda(task, LOCAL, 3), task).params)
+    assert torch.equal(second.server.model.params, final_model(Cuda(task, LOCAL_LONG, 3), task).params)
 
 
 def test_auto_compiles_and_falls_back(recwarn):
@@ -135,9 +127,9 @@ def test_auto_compiles_and_falls_back(recwarn):
             return super().forward(x) * float(x.sum().item() < 1e9)  # the host looks at a value
 
     task = make_task(sizes=(4, 17, 30, 9))
-    assert isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
+    assert isinstance(auto(task, LOCAL_LONG, 1, "cuda"), Cuda)
     task.model = lambda: torch.nn.Sequential(Stubborn(6, 3))
-    assert not isinstance(auto(task, LOCAL, 1, "cuda"), Cuda)
+    assert not isinstance(auto(task, LOCAL_LONG, 1, "cuda"), Cuda)
     assert "cannot be captured" in str(recwarn.pop(UserWarning).message)
 
 
@@ -151,13 +143,13 @@ def test_what_falls_back_may_draw_random_numbers():
     task = make_task(sizes=(4, 17, 30, 9))
     task.model = lambda: torch.nn.Sequential(Stubborn(6, 3), torch.nn.Dropout(0.5))
     with pytest.warns(UserWarning, match="cannot be captured"):
-        one, other = (final(auto(task, LOCAL, 1, "cuda"), task) for _ in range(2))
+        one, other = (final_model(auto(task, LOCAL_LONG, 1, "cuda"), task) for _ in range(2))
     assert torch.equal(one.params, other.params)
 
 
 def test_buffers_that_a_module_assigns_are_trained():
     task = make_task(sizes=(4, 17, 30, 9))
     task.model = Averaging
-    one, other = (final(make(task, LOCAL, 3, "cuda", "fp32"), task) for make in (Cuda, Inline))
+    one, other = (final_model(make(task, LOCAL_LONG, 3, "cuda", "fp32"), task) for make in (Cuda, Inline))
     torch.testing.assert_close(one.params, other.params)
     torch.testing.assert_close(one.buffers, other.buffers)

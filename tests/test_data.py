@@ -11,7 +11,7 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.tasks.downloads import Archive, data_folder
-from test_cli import fadas
+from helpers.cli import run_fadas
 
 
 def make_archive(files):
@@ -114,11 +114,11 @@ def test_an_archive_cannot_write_outside(server):
 
 def test_command(server, tmp_path):
     target = tmp_path / "elsewhere"
-    wrong = fadas("data", "get", "cifar10", "--data-dir", target, "--url", f"{server.url}/good", code=2)
+    wrong = run_fadas("data", "get", "cifar10", "--data-dir", target, "--url", f"{server.url}/good", code=2)
     assert "expected c32a1d4ab5d03f1284b67883e8d87530" in wrong.stderr
-    assert "connection" in fadas("data", "get", "cifar100", "--url", "http://127.0.0.1:9/x", code=2).stderr.lower()
-    assert "did you mean 'cifar10'" in fadas("data", "get", "cifar1", code=2).stderr
+    assert "connection" in run_fadas("data", "get", "cifar100", "--url", "http://127.0.0.1:9/x", code=2).stderr.lower()
+    assert "did you mean 'cifar10'" in run_fadas("data", "get", "cifar1", code=2).stderr
 
 
 def test_command_finds_what_is_there(real_data):
-    assert "there already" in fadas("data", "get", "cifar100", "--data-dir", real_data).stdout
+    assert "there already" in run_fadas("data", "get", "cifar100", "--data-dir", real_data).stdout

@@ -5,17 +5,15 @@ import json
 import pytest
 
 from fadas.runs.run_reader import find_runs, read_run
-from test_cli import DEMO, SMALL, fadas
-
-WILD = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
+from helpers.cli import DEMO, DIVERGING, SMALL, run_fadas
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     """Two algorithms, of which the first diverges."""
     folder = tmp_path_factory.mktemp("diverged") / "o"
-    command = ["run", DEMO, "--only", "fedbuff,fedavg", *SMALL, *WILD, "--out", folder]
-    done = fadas(*command, code=3)
+    command = ["run", DEMO, "--only", "fedbuff,fedavg", *SMALL, *DIVERGING, "--out", folder]
+    done = run_fadas(*command, code=3)
     *lines, last = done.stderr.splitlines()
     assert last.startswith("fadas: 1 of 2 runs diverged: fedbuff-7; summary.json says why; smaller rates may help")
     assert lines[0].startswith("fedbuff-7: diverged after step ")
@@ -45,26 +43,26 @@ def test_the_same_command_does_not_run_it_again_but_says_it_again(out):
     folder, command = out
     written = (folder / "fedbuff-7" / "summary.json").stat().st_mtime_ns
     for more in ([], ["--resume"]):
-        assert "1 of 2 runs diverged: fedbuff-7" in fadas(*command, *more, code=3).stderr
+        assert "1 of 2 runs diverged: fedbuff-7" in run_fadas(*command, *more, code=3).stderr
         assert (folder / "fedbuff-7" / "summary.json").stat().st_mtime_ns == written
-    rows = [json.loads(line) for line in fadas(*command, "--json", code=3).stdout.splitlines()]
+    rows = [json.loads(line) for line in run_fadas(*command, "--json", code=3).stdout.splitlines()]
     assert ["diverged" in row for row in rows] == [True, False]
-    fadas(*command, "--overwrite", code=3)
+    run_fadas(*command, "--overwrite", code=3)
     assert (folder / "fedbuff-7" / "summary.json").stat().st_mtime_ns > written
-    assert "diverged" in fadas("report", folder).stdout
+    assert "diverged" in run_fadas("report", folder).stdout
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_sweep_goes_on_and_never_calls_it_the_best(tmp_path, jobs):
     grid = ["--set", "sweep.fedbuff={local={lr=[1e38, 0.01, 1e4]}}", "--set", "run.updates=300"]
     command = ["sweep", DEMO, "--only", "fedbuff", *SMALL, *grid, "--out", tmp_path, "-j", jobs]
-    done = fadas(*command, "--json", code=3)
+    done = run_fadas(*command, "--json", code=3)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["point"]["local.lr"], row["best"]) for row in rows] == [(0.01, True), (1e4, False), (1e38, False)]
     assert [(row["score"] is None, row["diverged"]) for row in rows] == [(False, 0), (True, 1), (True, 1)]
     names = "fedbuff/local.lr=10000.0-7, fedbuff/local.lr=1e+38-7"
     assert done.stderr.splitlines()[-1].startswith(f"fadas: 2 of 3 runs diverged: {names}; they are never the best")
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}
-    table = fadas(*command, code=3).stdout.splitlines()
+    table = run_fadas(*command, code=3).stdout.splitlines()
     assert [line.split()[2:] for line in table if "local.lr" in line][1:] == [["diverged"], ["diverged"]]
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}, "none is run again"

@@ -4,14 +4,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.resolve import resolve
+from helpers.cli import ROOT
 
-ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / "examples" / "own_model.py").read_text()
 
 

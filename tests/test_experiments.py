@@ -10,10 +10,9 @@ from fadas.experiments.prepare import make_plan
 from fadas.paper.artefacts import Cell
 from fadas.paper.results import SEED
 from fadas.paper.run_cells import make_config
-from test_cli import fadas
-from test_config import EXPERIMENTS
+from helpers.cli import EXPERIMENT_FILES, run_fadas
 
-PAPER = [path for path in EXPERIMENTS if path.stem != "demo"]
+PAPER = [path for path in EXPERIMENT_FILES if path.stem != "demo"]
 
 
 def test_every_setting_of_the_paper_is_there():
@@ -39,7 +38,7 @@ def test_smoke(path, data, tmp_path):
     if language:
         pytest.importorskip("peft")
     options = [] if language else ["--set", "task.verify=false", "--set", "task.limit=200"]
-    done = fadas("run", path, "--profile", "smoke", *options, "--out", tmp_path, "--json")
+    done = run_fadas("run", path, "--profile", "smoke", *options, "--out", tmp_path, "--json")
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [r["algorithm"] for r in results] == [
         "fadas", "fadas-da", "fedbuff", "fedasync", "fedasync-delta", "ca2fl", "fedavg", "fedams"

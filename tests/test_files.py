@@ -5,23 +5,25 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from conftest import TinyNet, make_task, write_files
 from fadas import Delays, FedBuff, LocalSGD, Mild, plan, simulate
 from fadas.tasks.files import files, from_huggingface
 from fadas.tasks.task import Task
-from test_cli import fadas
+from helpers.cli import import_path, run_fadas
+from helpers.data_files import write_client_files
+from helpers.networks import TinyNet
+from helpers.training import make_task, train_briefly
 
 
 def test_a_folder_with_a_file_per_client(tmp_path):
-    write_files(tmp_path / "f")
-    task = files(str(tmp_path / "f"), "conftest:TinyNet", 7)
+    write_client_files(tmp_path / "f")
+    task = files(str(tmp_path / "f"), "helpers.networks:TinyNet", 7)
     assert task.sizes == make_task(7).sizes
     assert torch.equal(task.clients[1][0], make_task(7).clients[1][0])
     assert isinstance(task.module(), TinyNet)
     with pytest.raises(ValueError, match="7 clients, not 5"):
-        files(str(tmp_path / "f"), "conftest:TinyNet", 5)
+        files(str(tmp_path / "f"), "helpers.networks:TinyNet", 5)
     with pytest.raises(ValueError, match="cannot import model"):
-        files(str(tmp_path / "f"), "conftest:NoNet", 7)
+        files(str(tmp_path / "f"), "helpers.networks:NoNet", 7)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_bad_files(tmp_path, content, message):
     path = tmp_path / "a.npz"
     path.write_bytes(content) if isinstance(content, bytes) else np.savez(path, **content)
     with pytest.raises(ValueError, match=message):
-        files(str(tmp_path), "conftest:TinyNet", 1)
+        files(str(tmp_path), "helpers.networks:TinyNet", 1)
 
 
 @pytest.mark.parametrize("kind", ["float16", "float64"])
@@ -47,30 +49,30 @@ def test_floats_of_any_length_and_labels_or_probabilities(tmp_path, kind, probab
     for name in ("a", "b", "test"):
         x, y = (column.numpy() for column in make_task().clients[1])
         np.savez(tmp_path / f"{name}.npz", x=x.astype(kind), y=np.eye(3)[y].astype(kind) if probabilities else y)
-    assert learns(files(str(tmp_path), "conftest:TinyNet", 2))[-1].metrics["loss"] > 0
+    assert train_briefly(files(str(tmp_path), "helpers.networks:TinyNet", 2))[-1].metrics["loss"] > 0
 
 
 def test_clients_with_few_examples_keep_them_when_some_are_held_out(tmp_path):
     for name, size in (("a", 10), ("b", 2), ("c", 1)):
         np.savez(tmp_path / f"{name}.npz", x=np.zeros((size, 6)), y=np.arange(size))
-    task = files(str(tmp_path), "conftest:TinyNet", 3, validation=0.2)
+    task = files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=0.2)
     assert list(task.sizes) == [8, 2, 1]
     assert sorted([*task.clients[0][1].tolist(), *task.test[1].tolist()]) == list(range(10))
     with pytest.raises(ValueError, match=r"a held-out share of 0\.04 leaves every client"):
-        files(str(tmp_path), "conftest:TinyNet", 3, validation=0.04)
+        files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=0.04)
     for share in (1.5, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"must lie between 0 and 1, not {share}"):
-            files(str(tmp_path), "conftest:TinyNet", 3, validation=share)
+            files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=share)
 
 
-def test_from_the_command_line(tmp_path, monkeypatch):
-    write_files(tmp_path / "f")
+def test_from_the_command_line(tmp_path):
+    write_client_files(tmp_path / "f")
     (tmp_path / "mine.toml").write_text(
         f"""
 [task]
 name = "files"
 path = "{tmp_path / "f"}"
-model = "conftest:TinyNet"
+model = "helpers.networks:TinyNet"
 clients = 7
 [schedule]
 concurrency = 4
@@ -80,8 +82,8 @@ steps = 5
 [algorithms.fadas]
 """
     )
-    monkeypatch.setenv("PYTHONPATH", str(__file__).rpartition("/")[0])
-    assert "accuracy" in fadas("run", tmp_path / "mine.toml", "--out", tmp_path / "o").stdout
+    done = run_fadas("run", tmp_path / "mine.toml", "--out", tmp_path / "o", PYTHONPATH=import_path())
+    assert "accuracy" in done.stdout
 
 
 class Squares(Dataset):
@@ -90,13 +92,6 @@ class Squares(Dataset):
 
     def __getitem__(self, i):
         return torch.full((6,), float(i)), i % 3
-
-
-def learns(task):
-    p = plan(FedBuff().schedule(2, 1), len(task.clients), Delays(Mild()), steps=4)
-    records = list(simulate(p, task, FedBuff(), LocalSGD(lr=0.01, batch_size=4)))
-    assert len(records) == 4
-    return records
 
 
 class Pairs(Dataset):
@@ -172,7 +167,7 @@ def test_torch_datasets():
     task = Task(TinyNet, [Squares(), TensorDataset(*make_task().clients[1]), Squares()], test=Squares())
     assert task.sizes == [9, 17, 9]
     assert task.clients[0][1].dtype == torch.int64
-    assert "accuracy" in learns(task)[-1].metrics
+    assert "accuracy" in train_briefly(task)[-1].metrics
 
 
 def test_huggingface_dataset_with_a_column_that_names_the_client():
@@ -188,4 +183,4 @@ def test_huggingface_dataset_with_a_column_that_names_the_client():
     assert task.sizes == [14, 13, 13]
     assert torch.allclose(task.clients[1][0][0], torch.tensor(table["features"][1]))
     assert task.clients[2][1].tolist() == table["grade"][2::3]
-    learns(task)
+    train_briefly(task)

@@ -1,16 +1,10 @@
 """Flower for real: its simulation engine, and a SuperLink with TLS and authenticated SuperNodes, all on loopback."""
 
-import contextlib
-import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -30,154 +24,25 @@ from fadas.tasks import TASKS
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
-
-BIN = Path(sys.executable).parent
-PATIENCE = 600  # seconds: on a busy machine a Ray takes minutes to start, and what takes this long hangs
-
-
-def free_port():
-    """A port that stays free until our process has started: below those that the kernel gives to whoever asks."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"{what}: not within {PATIENCE} s")
-
-
-class Federation:
-    """A SuperLink, and whatever connects to it; `close` ends every process that was started."""
-
-    def __init__(self, folder, *options, tls=None):
-        self.folder, self.port, self.processes = folder, free_port(), []
-        self.environment = {
-            **os.environ,
-            "FLWR_HOME": str(folder / "home"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_UPDATE_CHECK": "0",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "OMP_NUM_THREADS": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        }
-        (folder / "home").mkdir()
-        security = f'root-certificates = "{tls}"' if tls else "insecure = true"
-        (folder / "home" / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n{security}\n'
-        )
-        self.log = folder / "superlink.log"
-        self.spawn(
-            "flower-superlink",
-            *("--disable-runtime-dependency-installation", "--port", str(self.port), *options),
-            log=self.log,
-        )
-        wait_for(lambda: "Starting Flower SuperExec" in self.log.read_text(), "SuperLink")
-
-    def spawn(self, name, *arguments, log):
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                [str(BIN / name), *map(str, arguments)],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=self.environment,
-                start_new_session=True,
-            )
-        self.processes.append(process)
-        return process
-
-    def command(self, *arguments):
-        done = subprocess.run(
-            [str(BIN / arguments[0]), *map(str, arguments[1:])], capture_output=True, text=True, env=self.environment
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def run(self, app, config, *options):
-        text = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
-        return self.command("flwr", "run", app, "here", "-c", text, *options)
-
-    def close(self):
-        for process in reversed(self.processes):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for pid in descendants(self.folder):
-            with contextlib.suppress(ProcessLookupError):  # it has just ended: many of them end with their parents
-                os.kill(pid, signal.SIGKILL)
-
-
-def descendants(folder, *words):
-    """Processes of this federation, wherever they hang: they all know its home."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and f"FLWR_HOME={folder / 'home'}" in (entry / "environ").read_text(
-                errors="replace"
-            ):
-                command = (entry / "cmdline").read_text(errors="replace")
-                if all(word in command for word in words):
-                    found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-@pytest.fixture
-def federation(tmp_path):
-    made = []
-
-    def make(*options, **more):
-        made.append(Federation(tmp_path, *options, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-def make_app(folder, change=lambda text: text):
-    """The app that `fadas deploy init` writes; clients train on the data of their number."""
-    subprocess.run([sys.executable, "-m", "fadas.cli", "deploy", "init", folder], check=True, capture_output=True)
-    client = folder / "app" / "client_app.py"
-    text = client.read_text()
-    mine = 'int(context.node_config.get("partition-id", asked["fadas-client"]))'
-    assert mine in text
-    client.write_text(change(text.replace(mine, 'int(asked["fadas-client"])')))
-    return folder
-
-
-def lines(folder):
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
+from helpers.cli import ROOT, run_fadas
+from helpers.folders import read_records
+from helpers.superlink import SIMULATION, find_free_port, make_app, wait_for
 
 LONG = pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
-SIMULATION = ("--federation-config", "num-supernodes=8 client-resources-num-cpus=1")
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
 
 
-def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_bit(federation, tmp_path):
-    one = federation("--insecure", "--simulation")
+def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_bit(start_superlink, tmp_path):
+    one = start_superlink("--insecure", "--simulation")
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
     settings = {"algorithm": "fadas", "algorithm-eta": 0.003, "num-server-rounds": 60, "folder": str(tmp_path / "runs")}
     one.run(app, settings, *SIMULATION)
     wait_for((folder / "summary.json").exists, "the run")
-    records = lines(folder)
+    records = read_records(folder)
     assert [r["step"] for r in records] == list(range(1, 61))
     assert {job["client"] for r in records for job in r["jobs"]} == set(range(8))
     assert max(job["tau"] for r in records for job in r["jobs"]) > 0
-    report = subprocess.run(
-        [sys.executable, "-m", "fadas.cli", "report", tmp_path / "runs"], capture_output=True, text=True
-    )
-    assert report.returncode == 0, report.stderr
-    assert "fadas" in report.stdout
+    assert "fadas" in run_fadas("report", tmp_path / "runs").stdout
 
     # The same number of updates in the simulator. Who arrives when is chance in both: over 75 seeds and three laws of
     # delay the simulator's own accuracies lie between 0.79 and 0.91, so half of that width again is allowed below them.
@@ -213,7 +78,7 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
 
 
 @LONG
-def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
+def test_faulty_nodes_are_counted_and_the_run_goes_on(start_superlink, tmp_path):
     """One node reports NaN, one fails, one never answers in time; the others carry the run."""
 
     def faulty(text):
@@ -228,14 +93,14 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
         body = body.replace("    changed = ", f"{nan}    changed = ", 1)
         return head + trouble + "    config, asked = " + body
 
-    one = federation("--insecure", "--simulation")
+    one = start_superlink("--insecure", "--simulation")
     app, folder = make_app(tmp_path / "app", faulty), tmp_path / "runs" / "fedbuff-1"
     settings = {"algorithm": "fedbuff", "algorithm-eta": 0.5, "num-server-rounds": 25, "folder": str(tmp_path / "runs")}
     app_config = app / "pyproject.toml"
     app_config.write_text(app_config.read_text().replace("deadline = 600.0", "deadline = 4.0"))
     one.run(app, settings, *SIMULATION)
     wait_for((folder / "summary.json").exists, "the run")
-    records = lines(folder)
+    records = read_records(folder)
     assert [r["step"] for r in records] == list(range(1, 26))
     assert not {job["client"] for r in records for job in r["jobs"]} & {0, 1, 2}
     last = records[-1]
@@ -247,9 +112,9 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(federation, tmp_path):
 
 
 @LONG
-def test_nodes_with_data_of_their_own(federation, tmp_path):
+def test_nodes_with_data_of_their_own(start_superlink, tmp_path):
     """The deploy page's app/task.py: a node knows its own file and no other, the server a test set only."""
-    page = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text()
+    page = (ROOT / "docs" / "deploy.md").read_text()
     (text,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def make_task" in block]
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
     (app / "app" / "task.py").write_text(text)
@@ -258,9 +123,9 @@ def test_nodes_with_data_of_their_own(federation, tmp_path):
     task = TASKS["digits"](clients=2, partition="iid")
     for name, (x, y) in {"0": task.clients[0], "1": task.clients[1], "test": task.test}.items():
         np.savez(tmp_path / f"{name}.npz", x=x, y=y)
-    one = federation("--insecure")
+    one = start_superlink("--insecure")
     for number in range(2):
-        options = ("--insecure", "--superlink", f"127.0.0.1:{one.port}", "--port", free_port())
+        options = ("--insecure", "--superlink", f"127.0.0.1:{one.port}", "--port", find_free_port())
         options += ("--node-config", f'data="{tmp_path}/{number}.npz"')
         one.spawn("flower-supernode", *options, log=tmp_path / f"node{number}.log")
     settings = {
@@ -272,7 +137,7 @@ def test_nodes_with_data_of_their_own(federation, tmp_path):
     }
     one.run(app, settings)
     wait_for((folder / "summary.json").exists, "the run")
-    records = lines(folder)
+    records = read_records(folder)
     assert records[-1]["dropped"] + records[-1]["expired"] == 0
     assert {job["client"] for r in records for job in r["jobs"]} == {0, 1}
     assert records[-1]["metrics"]["accuracy"] > records[0]["metrics"]["accuracy"]
@@ -336,9 +201,9 @@ def certificates(folder):
 
 
 @LONG
-def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federation, tmp_path):
+def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(start_superlink, tmp_path):
     certs = certificates(tmp_path / "certs")
-    one = federation(
+    one = start_superlink(
         *("--ssl-certfile", certs / "server.pem", "--ssl-keyfile", certs / "server.key"),
         *("--ssl-ca-certfile", certs / "ca.crt", "--enable-supernode-auth"),
         tls=certs / "ca.crt",
@@ -350,7 +215,7 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federat
         if number < 3:
             one.command("flwr", "supernode", "register", f"{key}.pub", "here")
         options = ("--superlink", f"127.0.0.1:{one.port}", "--root-certificates", certs / "ca.crt")
-        options += ("--auth-supernode-private-key", key, "--port", free_port())
+        options += ("--auth-supernode-private-key", key, "--port", find_free_port())
         nodes.append(one.spawn("flower-supernode", *options, log=tmp_path / f"node{number}.log"))
     wait_for(lambda: one.log.read_text().count("Activated node_id") == 3, "three nodes")
     wait_for(lambda: "No SuperNode found with the given public key" in one.log.read_text(), "the stranger's refusal")
@@ -362,27 +227,27 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(federat
     settings = {"algorithm": "fadas", "algorithm-eta": 0.01, "num-server-rounds": 26, "concurrency": 3, "buffer": 2}
     settings["folder"] = str(tmp_path / "runs")
     one.run(app, settings)
-    wait_for(lambda: len(lines(folder)) >= 2, "the first steps")
+    wait_for(lambda: len(read_records(folder)) >= 2, "the first steps")
     link = one.processes[0]
     os.kill(link.pid, signal.SIGSTOP)  # as a network that is away for a while
     time.sleep(15)
     os.kill(link.pid, signal.SIGCONT)
-    known = len(lines(folder))
-    wait_for(lambda: len(lines(folder)) > known, "steps after the SuperLink's pause")
+    known = len(read_records(folder))
+    wait_for(lambda: len(read_records(folder)) > known, "steps after the SuperLink's pause")
     os.killpg(nodes[0].pid, signal.SIGKILL)  # in mid-job: with three slots, all three nodes are busy
 
     def counted():
-        known = lines(folder)[:-1]  # the checkpoint of the last one may still be in the making
+        known = read_records(folder)[:-1]  # the checkpoint of the last one may still be in the making
         return known if known[-1]["dropped"] + known[-1]["expired"] else None
 
     before = wait_for(counted, "the count of the dead node's job")
-    (server,) = descendants(tmp_path, "flwr-serverapp") or descendants(tmp_path, "serverapp")[:1]
+    (server,) = one.find_processes("flwr-serverapp") or one.find_processes("serverapp")[:1]
     os.kill(server, signal.SIGKILL)
     time.sleep(3)
     assert not (folder / "summary.json").exists()
     one.run(app, settings)
     wait_for((folder / "summary.json").exists, "the resumed run")
-    records = lines(folder)
+    records = read_records(folder)
     assert records[: len(before)] == before
     assert [r["step"] for r in records] == list(range(1, 27))
     ids = [job["id"] for r in records for job in r["jobs"]]

@@ -11,8 +11,7 @@ from torch import nn
 pytest.importorskip("flwr")
 pytest.importorskip("ray")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
@@ -20,6 +19,7 @@ from flwr.simulation import run_simulation
 import fadas
 from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
+from helpers.client_apps import ADAPTERS, adapter_app, make_data, make_net, train_net, whole_model_app
 
 NODES = 3
 PATIENCE = 600  # seconds: on a busy machine it takes Ray more than one minute until its workers answer
@@ -58,41 +58,6 @@ def recorded(folder):
     return [[(job["client"], t - job["tau"]) for job in line["jobs"]] for t, line in enumerate(lines)]
 
 
-def make_net():
-    torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
-
-
-def data(node):
-    generator = torch.Generator().manual_seed(node % 2**32)
-    x = torch.randn(40, 4, generator=generator) + torch.rand(1, generator=generator)
-    return x, (x[:, 0] > x[:, 1]).long()
-
-
-def train(net, node):
-    """A few steps on the node's own data."""
-    x, y = data(node)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.2)
-    net.train()
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-    return loss.item()
-
-
-ordinary = ClientApp()
-
-
-@ordinary.train()
-def _(message: Message, context: Context) -> Message:
-    net = make_net()
-    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    metrics = MetricRecord({"train_loss": train(net, context.node_id), "num-examples": 40})
-    return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
-
-
 def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_averaged(federate, tmp_path):
     initial = make_net().state_dict()
     nodes, results = [], []
@@ -101,7 +66,7 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
         net = make_net()
         net.load_state_dict(arrays.to_torch_state_dict())
         net.eval()
-        x, y = data(0)
+        x, y = make_data(0)
         return MetricRecord({"loss": nn.functional.cross_entropy(net(x), y).item()})
 
     def main(grid, ids):
@@ -110,7 +75,7 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
         strategy = AsyncStrategy(fadas.FedBuff(eta=0.5), Schedule(3, 2), folder=tmp_path, poll=0.05)
         results.append(strategy.start(grid, ArrayRecord(initial), 8, timeout=PATIENCE, evaluate_fn=evaluate))
 
-    federate(ordinary, main)
+    federate(whole_model_app, main)
     (result,) = results
     losses = [result.evaluate_metrics_serverapp[step]["loss"] for step in range(9)]
     assert losses[-1] < 0.8 * losses[0]
@@ -124,7 +89,7 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
         for client, version in jobs:
             net = make_net()
             net.load_state_dict(versions[version])
-            train(net, nodes[client])
+            train_net(net, nodes[client])
             reports.append((versions[version], net.state_dict()))
         new = {}
         for name, value in versions[-1].items():
@@ -139,21 +104,6 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
     assert list(got) == list(initial)
     for name, value in versions[-1].items():
         torch.testing.assert_close(got[name], value, rtol=1e-4, atol=1e-5)
-
-
-ADAPTERS = ("layer.lora_A", "layer.lora_B")
-adapter = ClientApp()
-
-
-@adapter.train()
-def _(message: Message, context: Context) -> Message:
-    """Adds 1/2 to the adapters and sends nothing else but, where there are some, statistics."""
-    asked, arrays = message.content["config"], message.content["arrays"]
-    begin = {name: np.zeros_like(v.numpy()) if asked["delta"] else v.numpy() for name, v in arrays.items()}
-    answer = {name: begin[name] + np.float32(0.5) for name in ADAPTERS}
-    if asked["statistics"]:
-        answer["norm.running_mean"] = np.full(3, context.node_id % 97, np.float32)
-    return Message(RecordDict({"arrays": ArrayRecord({k: Array(v) for k, v in answer.items()})}), reply_to=message)
 
 
 def pretrained():
@@ -186,7 +136,7 @@ def test_adapters_alone_or_as_deltas_are_trained_and_all_that_is_frozen_stays_bi
                 arrays = ArrayRecord({name: Array(v) for name, v in initial.items()})
                 results[reply, statistics] = strategy.start(grid, arrays, 4, timeout=PATIENCE, train_config=config)
 
-    federate(adapter, main)
+    federate(adapter_app, main)
     for (reply, statistics), result in results.items():
         got = {name: array.numpy() for name, array in result.arrays.items()}
         assert list(got) == list(initial)

@@ -18,9 +18,7 @@ from fadas.core.ledger import Job
 from fadas.flower import messages
 from fadas.flower.arrays import ArrayLayout, trainable
 from fadas.flower.roster import Roster
-from test_flower_faults import AMOUNT, INITIAL, ONE, THREE, TWO, Node, Nodes, mortal, play, said
-
-__all__ = ["play"]  # the fixture
+from helpers.flower import AMOUNT, INITIAL, ONE, THREE, TWO, Node, Nodes, find_clients, find_lines, stop_server_after
 
 AGAIN = (21, 22, 23)  # the same machines under ids that they have drawn anew
 
@@ -29,10 +27,6 @@ AGAIN = (21, 22, 23)  # the same machines under ids that they have drawn anew
 def amounts(monkeypatch):
     for node, known in zip((*AGAIN, 14), (ONE, TWO, THREE, None)):
         monkeypatch.setitem(AMOUNT, node, AMOUNT[known] if known else 0.0625)
-
-
-def clients(records):
-    return {job["client"] for record in records for job in record["jobs"]}
 
 
 def optimum(message):
@@ -44,17 +38,17 @@ def optimum(message):
 
 def test_nodes_with_other_ids_after_a_restart_take_the_places_of_those_that_are_gone(play):
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal(2)), TWO: Node(), THREE: Node()}, concurrency=3)
+        play({ONE: Node(stop_server_after(2)), TWO: Node(), THREE: Node()}, concurrency=3)
     play(dict.fromkeys(AGAIN, Node()), concurrency=3, steps=30)
-    assert clients(play.records) == {0, 1, 2}
-    assert said(play.log, "node 22 takes the place of node 12")
+    assert find_clients(play.records) == {0, 1, 2}
+    assert find_lines(play.log, "node 22 takes the place of node 12")
 
 
-def test_a_cache_of_updates_is_not_kept_for_nodes_that_never_come_back(play, monkeypatch):
-    monkeypatch.setattr("test_flower_faults.check", lambda *_: None)  # these clients do something else
-    far = {"concurrency": 3, "buffer": 3, "algorithm": fadas.CA2FL(eta=0.3), "steps": 100}
+def test_a_cache_of_updates_is_not_kept_for_nodes_that_never_come_back(play):
+    # `check` expects other answers than these clients give
+    far = {"check": False, "concurrency": 3, "buffer": 3, "algorithm": fadas.CA2FL(eta=0.3), "steps": 100}
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal(2, optimum)), TWO: Node(optimum), THREE: Node(optimum)}, **far)
+        play({ONE: Node(stop_server_after(2, optimum)), TWO: Node(optimum), THREE: Node(optimum)}, **far)
     seen = {}
     play(dict.fromkeys(AGAIN, Node(optimum)), evaluate=lambda step, a: seen.update({step: a["w"].numpy()}), **far)
     assert seen[100] == pytest.approx(2.0, abs=0.01)
@@ -62,10 +56,10 @@ def test_a_cache_of_updates_is_not_kept_for_nodes_that_never_come_back(play, mon
 
 def test_a_node_that_is_known_gets_its_own_place_before_others_take_what_is_left(play):
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal(2)), TWO: Node(), THREE: Node()}, concurrency=3)
+        play({ONE: Node(stop_server_after(2)), TWO: Node(), THREE: Node()}, concurrency=3)
     play({THREE: Node(), 21: Node(), 22: Node()}, concurrency=3, steps=30)
-    assert [said(play.log, f"node {node} joins as client {c}") != [] for node, c in ((13, 2), (21, 0), (22, 1))]
-    assert not said(play.log, "as client 3")
+    assert [find_lines(play.log, f"node {node} joins as client {c}") != [] for node, c in ((13, 2), (21, 0), (22, 1))]
+    assert not find_lines(play.log, "as client 3")
 
 
 def test_a_newcomer_takes_the_place_of_the_one_that_has_been_away_longest():
@@ -94,15 +88,14 @@ def test_a_newcomer_takes_the_place_of_the_one_that_has_been_away_longest():
     assert meet(1, 7, 9, 3) == [3], "its place is taken, and nobody is away"
 
 
-def test_a_node_under_another_id_has_spent_no_less_privacy_than_any_before_it(play, monkeypatch):
-    monkeypatch.setattr("test_flower_faults.check", lambda *_: None)  # there is noise
-    private = {"algorithm": fadas.Algorithm(Private(1.0, 5.0)), "steps": 60}
+def test_a_node_under_another_id_has_spent_no_less_privacy_than_any_before_it(play):
+    private = {"algorithm": fadas.Algorithm(Private(1.0, 5.0)), "steps": 60, "check": False}  # the noise is random
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(latency=20.0), TWO: Node(mortal(28))}, **private)
+        play({ONE: Node(latency=20.0), TWO: Node(stop_server_after(28))}, **private)
     rare, frequent = (sum(job["client"] == c for line in play.read() for job in line["jobs"]) for c in (0, 1))
     assert frequent > 20 > rare
     play({21: Node()}, **private)  # in the place of the one that took part rarely
-    assert said(play.log, "node 21 takes the place of node 11")
+    assert find_lines(play.log, "node 21 takes the place of node 11")
     assert epsilon(5.0, 1e-5, 60 - rare) <= play.last["privacy"]["epsilon"] <= epsilon(5.0, 1e-5, 62)
 
 
@@ -132,7 +125,7 @@ def test_an_evaluation_takes_no_time_of_the_nodes(play):
     nodes = {ONE: Node(latency=3.0), TWO: Node(latency=3.5), THREE: Node(latency=4.0)}
     play(nodes, concurrency=3, steps=20, deadline=10.0, evaluate=evaluate)
     assert (play.last["expired"], play.last["refused"]) == (0, {})
-    assert clients(play.records) == {0, 1, 2}
+    assert find_clients(play.records) == {0, 1, 2}
 
 
 def test_an_evaluation_takes_none_of_the_patience_either(play):
@@ -161,7 +154,6 @@ def test_a_clock_that_is_wrong_loses_no_reply(play, monkeypatch, hours):
 
 def test_a_thousand_messages_that_the_grid_does_not_take_are_waited_out(play, monkeypatch):
     many = {1000 + k: Node() for k in range(1000)}
-    monkeypatch.setattr("test_flower_faults.check", lambda *_: None)
     for node in many:
         monkeypatch.setitem(AMOUNT, node, 0.5)
     push = Nodes.push_messages
@@ -170,14 +162,14 @@ def test_a_thousand_messages_that_the_grid_does_not_take_are_waited_out(play, mo
         return [] if 5.0 <= grid.clock.now < 7.5 else push(grid, messages)
 
     monkeypatch.setattr(Nodes, "push_messages", away)
-    play(many, concurrency=20, buffer=10, steps=20)
+    play(many, concurrency=20, buffer=10, steps=20, check=False)
     assert play.last["dropped"] > 2000
 
 
 def test_a_number_of_numpys_is_a_number(play, tmp_path):
     options = {"concurrency": np.int64(2), "buffer": np.int64(1), "steps": np.int64(12)}
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal(8))}, **options)
+        play({ONE: Node(stop_server_after(8))}, **options)
     play({ONE: Node()}, **options)
     strategy = fadas.flower.AsyncStrategy(seed=np.int64(3))
     assert type(strategy.seed) is int
@@ -190,7 +182,7 @@ def test_an_accuracy_that_is_no_number_does_not_keep_a_run_from_its_end(play):
         return MetricRecord({"accuracy": math.nan if step == 4 else 0.5})
 
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(mortal(5))}, concurrency=1, steps=6, evaluate=evaluate)
+        play({ONE: Node(stop_server_after(5))}, concurrency=1, steps=6, evaluate=evaluate)
     play({ONE: Node()}, concurrency=1, steps=6, evaluate=evaluate)
 
 

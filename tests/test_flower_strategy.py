@@ -19,7 +19,7 @@ from fadas.core.server import Server
 from fadas.errors import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.flower.federation import rehearse
-from test_flower_faults import Clock, Node, Nodes
+from helpers.flower import Clock, Node, Nodes
 
 
 @pytest.mark.parametrize(

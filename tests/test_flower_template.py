@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 
 from flwr.app import Context, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from safetensors.torch import load_file
 
 from fadas.cli import app as cli
-from test_flower_faults import Clock, Node, Nodes
+from helpers.flower import Node, Nodes, patch_clock, patch_flower
 
 # A pre-trained encoder, statistics, a buffer that no rule would know by its name, a weight under two names, a head.
 NETWORK = """
@@ -55,8 +54,7 @@ def local_training(config):
 @pytest.fixture
 def deploy(monkeypatch, tmp_path):
     """Run an app's ServerApp; its nodes run its ClientApp. Gives the model before and after, and what travelled."""
-    for name in ("_run_id", "_task_id", "_node_id"):  # what Flower tells a process about itself
-        monkeypatch.setattr(TaskIdentity, name, 1)
+    patch_flower(monkeypatch)
 
     def deploy(task, change, learns, **settings):
         done = CliRunner().invoke(cli, ["deploy", "init", str(tmp_path / "federation"), "--task", task])
@@ -79,8 +77,7 @@ def deploy(monkeypatch, tmp_path):
             travelled.extend(set(m.content["arrays"]) for m in (message, reply))
             return [reply]
 
-        clock = Clock()
-        monkeypatch.setattr("fadas.flower.federation.time", clock)
+        clock = patch_clock(monkeypatch)
         server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), context(1))
         folder, task = tmp_path / "runs" / f"{config['algorithm']}-{config['seed']}", make_task(config)
         after, module = load_file(folder / "model.safetensors"), task.module(config["seed"])

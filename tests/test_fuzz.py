@@ -1,12 +1,9 @@
 """Broken input, tried systematically: success, one line and exit code 2, or runs that diverged and exit code 3."""
 
 import contextlib
-import io
 import json
 import os
 import shutil
-import sys
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -14,12 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import write_files
-from fadas.cli import main
 from fadas.runs.serialization import dumps
+from helpers.cli import DEMO, ROOT, call_fadas
+from helpers.data_files import write_client_files
 
-ROOT = Path(__file__).parent.parent
-DEMO = ROOT / "experiments" / "demo.toml"
 EXAMPLES = int(os.environ.get("FADAS_FUZZ", "60"))
 FUZZ = settings(
     max_examples=EXAMPLES,
@@ -27,26 +22,15 @@ FUZZ = settings(
 )
 
 
-def fadas(*arguments):
-    """The command line, in this process. Exit code 0, 2 with exactly one line, or 3: runs diverged. No traceback."""
-    out, err = io.StringIO(), io.StringIO()
-    before = list(sys.path)
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch("signal.signal"),
-        mock.patch.object(sys, "argv", ["fadas", *map(str, arguments)]),
-        pytest.raises(SystemExit) as exit,
-    ):
-        main()
-    sys.path[:] = before
-    code = exit.value.code or 0
-    assert code in (0, 2, 3), err.getvalue()
+def check_fadas(*arguments):
+    """Run a command. Its exit code is 0, 2 with exactly one line, or 3: runs diverged. It prints no traceback."""
+    code, _, errors = call_fadas(*arguments)
+    assert code in (0, 2, 3), errors
     if code:
-        lines = [line for line in err.getvalue().splitlines() if line.strip()]
-        assert len(lines) == 1 or code == 3, err.getvalue()
+        lines = [line for line in errors.splitlines() if line.strip()]
+        assert len(lines) == 1 or code == 3, errors
         assert lines[-1].startswith("fadas: ")
-        assert "Traceback" not in err.getvalue()
+        assert "Traceback" not in errors
     return code
 
 
@@ -102,7 +86,7 @@ def test_experiment_files(tmp_path, changes, drop):
         return
     with mock.patch.dict(os.environ, {"FADAS_ALLOW_CODE": "0"}):
         limits = ["--set", "run.updates=8", "--set", "run.time=1000.0"]
-        fadas("plan", path, *limits)
+        check_fadas("plan", path, *limits)
 
 
 @FUZZ
@@ -110,7 +94,7 @@ def test_experiment_files(tmp_path, changes, drop):
 def test_files_that_are_no_experiments(tmp_path, content):
     path = tmp_path / "x.toml"
     path.write_bytes(content)
-    fadas("plan", path)
+    check_fadas("plan", path)
 
 
 @FUZZ
@@ -124,7 +108,7 @@ def test_overrides(overrides):
     overrides = [o for o in overrides if "\x00" not in o]
     with mock.patch.dict(os.environ, {"FADAS_ALLOW_CODE": "0"}):
         options = [part for o in overrides for part in ("--set", o)]
-        fadas("plan", DEMO, "--only", "fadas", *options, "--set", "run.updates=50", "--set", "run.time=1000.0")
+        check_fadas("plan", DEMO, "--only", "fadas", *options, "--set", "run.updates=50", "--set", "run.time=1000.0")
 
 
 @FUZZ
@@ -135,7 +119,7 @@ def test_delay_tables(tmp_path, content):
         content = "client,low,high\n" + "\n".join(",".join(map(str, row)) for row in content)
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
     table = ["--set", 'delays.name="table"', "--set", f'delays.path="{path}"']
-    fadas("plan", DEMO, "--only", "fadas", *table, "--set", "run.updates=50", "--set", "run.time=1000.0")
+    check_fadas("plan", DEMO, "--only", "fadas", *table, "--set", "run.updates=50", "--set", "run.time=1000.0")
 
 
 def mutate(content, data):
@@ -154,7 +138,7 @@ def mutate(content, data):
 @pytest.fixture(scope="module")
 def good_data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz") / "files"
-    write_files(folder)
+    write_client_files(folder)
     return folder
 
 
@@ -162,7 +146,7 @@ def experiment_on(folder):
     """An experiment on a folder of files, beside it."""
     path = folder.parent / "x.toml"
     path.write_text(
-        f'[task]\nname = "files"\npath = "{folder}"\nclients = 7\nmodel = "conftest:TinyNet"\n'
+        f'[task]\nname = "files"\npath = "{folder}"\nclients = 7\nmodel = "helpers.networks:TinyNet"\n'
         "[schedule]\nconcurrency = 4\nbuffer = 2\n[run]\nsteps = 2\n[algorithms.fadas]\n"
     )
     return path
@@ -178,14 +162,14 @@ def test_data_folders(tmp_path, good_data, data):
         path = data.draw(st.sampled_from(sorted(folder.iterdir())))
         path.write_bytes(mutate(path.read_bytes(), data))
     experiment = experiment_on(folder)
-    fadas("run", experiment, "--executor", "inline", "--out", tmp_path / "o", "--overwrite", "--no-report")
+    check_fadas("run", experiment, "--executor", "inline", "--out", tmp_path / "o", "--overwrite", "--no-report")
 
 
 @pytest.fixture(scope="module")
 def good_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz") / "run"
     small = ["--set", "run.updates=50", "--executor", "batched"]
-    assert fadas("run", DEMO, "--only", "fadas,fedavg", "--seed", "1", *small, "--out", folder) == 0
+    assert check_fadas("run", DEMO, "--only", "fadas,fedavg", "--seed", "1", *small, "--out", folder) == 0
     return folder
 
 
@@ -210,7 +194,7 @@ def test_run_folders(tmp_path, good_run, data):
             | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2)
         )
         path.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    fadas("report", folder)
+    check_fadas("report", folder)
 
 
 @settings(FUZZ, max_examples=max(10, EXAMPLES // 4))
@@ -226,12 +210,12 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
         full,
         mock.patch("fadas.runs.checkpoint.BackgroundWriter.ready", return_value=True),
     ):  # however busy the disk is
-        assert fadas(*command) == 2
+        assert check_fadas(*command) == 2
     assert len(list(folder.glob("*.ckpt"))) == 2
     for _ in range(data.draw(st.integers(0, 3))):
         path = data.draw(st.sampled_from(sorted(p for p in folder.iterdir() if p.suffix in (".ckpt", ".jsonl"))))
         path.write_bytes(mutate(path.read_bytes(), data))
-    assert fadas(*command, "--resume") == 0
+    assert check_fadas(*command, "--resume") == 0
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (folder / name).read_bytes() == (good_run / "fadas-1" / name).read_bytes()
 
@@ -239,10 +223,10 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
 @pytest.mark.parametrize("length", [2**62, 10**6, 3])
 def test_data_files_with_a_false_header_are_refused(tmp_path, length):
     folder = tmp_path / "files"
-    write_files(folder)
+    write_client_files(folder)
     path = folder / "client000.safetensors"
     path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-    assert fadas("run", experiment_on(folder), "--out", tmp_path / "o") == 2
+    assert check_fadas("run", experiment_on(folder), "--out", tmp_path / "o") == 2
 
 
 def test_numpy_files_with_pickles_are_not_run(tmp_path):
@@ -251,10 +235,10 @@ def test_numpy_files_with_pickles_are_not_run(tmp_path):
             return (os.system, (f"touch {tmp_path / 'pwned'}",))
 
     folder = tmp_path / "files"
-    write_files(folder)
+    write_client_files(folder)
     np.savez(folder / "client001.npz", x=np.array([Evil()], dtype=object), y=np.zeros(1))
     experiment = experiment_on(folder)
-    assert fadas("run", experiment, "--out", tmp_path / "o") == 2
+    assert check_fadas("run", experiment, "--out", tmp_path / "o") == 2
     assert not (tmp_path / "pwned").exists()
 
 
@@ -269,10 +253,10 @@ def test_an_experiment_file_names_no_code_unless_the_user_allows_it(tmp_path, se
     )
     override = ["--set", f'{section}.name="{name}:run"']
     with mock.patch.dict(os.environ, {"FADAS_ALLOW_CODE": "0"}), contextlib.chdir(tmp_path):
-        assert fadas("plan", experiment, *override) == 2
+        assert check_fadas("plan", experiment, *override) == 2
     assert not (tmp_path / "pwned").exists()
     with mock.patch.dict(os.environ), contextlib.chdir(tmp_path):
-        fadas("plan", experiment, *override, "--allow-code")
+        check_fadas("plan", experiment, *override, "--allow-code")
     assert (tmp_path / "pwned").exists()
 
 

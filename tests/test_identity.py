@@ -1,16 +1,12 @@
 """What makes a run another one: what its results depend on beyond rounding, and nothing else."""
 
-from pathlib import Path
-
 import pytest
 
 from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.resolve import resolve
 from fadas.registry import lookup
 from fadas.runs.same_run import code_of, precision, same_run
-from test_cli import SMALL, fadas
-
-DEMO = Path(__file__).parents[1] / "experiments" / "demo.toml"
+from helpers.cli import DEMO, SMALL, run_fadas
 
 
 def tables(*overrides, executor=None):
@@ -55,14 +51,14 @@ def test_damaged_settings_are_other_settings(damaged):
 def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
     command = ["run", DEMO, "--only", "fadas", *SMALL, "--out", tmp_path, "--no-report"]
     bf16 = ["--executor", "inline", "--set", "executor.precision=bf16"]
-    fadas(*command, *bf16)
-    assert "already there" in fadas(*command, *bf16).stderr
+    run_fadas(*command, *bf16)
+    assert "already there" in run_fadas(*command, *bf16).stderr
     for more in ([], ["--resume"]):
-        refused = fadas(*command, *more, code=2).stderr
+        refused = run_fadas(*command, *more, code=2).stderr
         which = "executor.precision was 'bf16' and is 'fp32'"
         assert refused.endswith(f"holds a run with other settings ({which}); use --out DIR, or --overwrite\n")
-    fadas(*command, "--overwrite")
-    assert "already there" in fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr
+    run_fadas(*command, "--overwrite")
+    assert "already there" in run_fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr
 
 
 def test_code_of_ones_own_that_has_changed_is_another_run(tmp_path):
@@ -70,13 +66,13 @@ def test_code_of_ones_own_that_has_changed_is_another_run(tmp_path):
     code.write_text("def half(delays):\n    return 0.5\n\ndef size():\n    return half\n")
     step = ["--set", "algorithms.fedbuff.step_size='mine:size'"]
     command = ["run", DEMO, "--only", "fedbuff", *SMALL, *step, "--out", "o", "--no-report"]
-    fadas(*command, cwd=tmp_path)
-    assert "already there" in fadas(*command, cwd=tmp_path).stderr
+    run_fadas(*command, cwd=tmp_path)
+    assert "already there" in run_fadas(*command, cwd=tmp_path).stderr
     (kept,) = tmp_path.glob("o/*/config.toml")
-    fadas("plan", kept, cwd=tmp_path)  # a run's settings make an experiment, too
+    run_fadas("plan", kept, cwd=tmp_path)  # a run's settings make an experiment, too
     code.write_text(code.read_text().replace("0.5", "0.25"))
-    assert "holds a run with other settings (code.mine was '" in fadas(*command, cwd=tmp_path, code=2).stderr
-    fadas(*command, "--overwrite", cwd=tmp_path)
+    assert "holds a run with other settings (code.mine was '" in run_fadas(*command, cwd=tmp_path, code=2).stderr
+    run_fadas(*command, "--overwrite", cwd=tmp_path)
 
 
 def test_what_counts_is_the_code_that_was_imported(tmp_path, monkeypatch):

@@ -1,90 +1,80 @@
 """The live view: runs read from their folders while somebody else writes them."""
 
-import io
 import json
 import os
 import threading
 
 import pytest
-from rich.console import Console
 
 from fadas.cli.results import watch
-from fadas.cli.terminal import view
 from fadas.errors import ConfigError
 from fadas.runs.follower import Follower
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
-from test_runs import line
+from helpers.cli import draw_runs
+from helpers.folders import make_record, write_run
 
 TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
-
-
-def shown(*followers):
-    console = Console(width=200, record=True, file=io.StringIO())
-    for follower in followers:
-        follower.read()
-    console.print(view(list(followers)))
-    return console.export_text()
 
 
 def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
     writer = Writer(tmp_path / "fadas-0", TABLES)
     follower = Follower(tmp_path / "fadas-0")
-    assert "waiting for the first step" in shown(follower)
-    writer.append({**line(1, 0.25, (0, 7)), "refused": {"not finite": 2}})
-    text = shown(follower)
+    assert "waiting for the first step" in draw_runs(follower)
+    writer.append({**make_record(1, 0.25, (0, 7)), "refused": {"not finite": 2}})
+    text = draw_runs(follower)
     assert "25.0%" in text
     assert "not finite 2" in text
     assert follower.progress == 0.25
     with (tmp_path / "fadas-0" / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(line(2, 0.5))[:20])
-    assert shown(follower) == text
+        file.write(json.dumps(make_record(2, 0.5))[:20])
+    assert draw_runs(follower) == text
     with (tmp_path / "fadas-0" / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(line(2, 0.5))[20:] + "\n")
-    assert "50.0%" in shown(follower)
+        file.write(json.dumps(make_record(2, 0.5))[20:] + "\n")
+    assert "50.0%" in draw_runs(follower)
     assert follower.progress == 0.5
 
 
 def test_what_is_lost_for_the_same_reason_adds_up(tmp_path):
     writer = Writer(tmp_path / "fadas-0", TABLES)
-    writer.append({**line(1, 0.25), "expired": 8, "refused": {"expired": 7}})
-    assert "expired 15" in shown(Follower(tmp_path / "fadas-0"))
+    writer.append({**make_record(1, 0.25), "expired": 8, "refused": {"expired": 7}})
+    assert "expired 15" in draw_runs(Follower(tmp_path / "fadas-0"))
 
 
 def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
     writer = Writer(tmp_path / "fadas-0", TABLES)
     follower = Follower(tmp_path / "fadas-0")
-    writer.append(line(1, 0.25))
+    writer.append(make_record(1, 0.25))
     length = writer.mark()[0]
-    writer.append(line(2, 0.5))
-    assert "50.0%" in shown(follower)
+    writer.append(make_record(2, 0.5))
+    assert "50.0%" in draw_runs(follower)
     writer.close()
     again = Writer(tmp_path / "fadas-0", TABLES, kept=length)
-    assert "25.0%" in shown(follower)
-    assert sum(heard.updates for heard in follower.clients.values()) == len(line(1, 0.25)["jobs"])
+    assert "25.0%" in draw_runs(follower)
+    assert sum(heard.updates for heard in follower.clients.values()) == len(make_record(1, 0.25)["jobs"])
     again.close()
 
 
 def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
     writer = Writer(tmp_path / "fadas-0", TABLES)
-    writer.append(line(1, 0.25))
+    writer.append(make_record(1, 0.25))
     follower = Follower(tmp_path / "fadas-0")
-    assert "25.0%" in shown(follower)
+    assert "25.0%" in draw_runs(follower)
     writer.close()
     again = Writer(tmp_path / "fadas-0", {**TABLES, "run": {"steps": 100, "seeds": [0]}}, overwrite=True)
     settings = tmp_path / "fadas-0" / "config.toml"
     later = settings.stat().st_mtime_ns + 10**9  # many file systems cannot tell times within ten milliseconds apart
     os.utime(settings, ns=(later, later))
     for step in range(1, 6):
-        again.append({**line(step, 0.5), "time": 1234.5})
-    text = shown(follower)
+        again.append({**make_record(step, 0.5), "time": 1234.5})
+    text = draw_runs(follower)
     assert "50.0%" in text
     assert follower.progress == 0.05
     again.close()
 
 
 def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
-    Writer(tmp_path / "cifar10" / "fadas-1", TABLES).append(line(1, 0.25))
+    Writer(tmp_path / "cifar10" / "fadas-1", TABLES).append(make_record(1, 0.25))
     watch(tmp_path, once=True)
     assert "25.0%" in capsys.readouterr().out
 
@@ -92,13 +82,13 @@ def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
 def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 2)
     writer = Writer(tmp_path / "fadas-0", TABLES)
-    writer.append(line(1, 0.25))
+    writer.append(make_record(1, 0.25))
     watching = threading.Thread(target=watch, args=(tmp_path, False))
     watching.start()
     watching.join(2)
     assert watching.is_alive()
-    writer.append(line(2, 0.75))
-    writer.finish(summarise([line(1, 0.25), line(2, 0.75)]))
+    writer.append(make_record(2, 0.75))
+    writer.finish(summarise([make_record(1, 0.25), make_record(2, 0.75)]))
     watching.join(120)
     assert not watching.is_alive()
     out = capsys.readouterr().out
@@ -107,13 +97,13 @@ def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys)
 
 
 def test_a_run_that_diverged_is_shown_as_that(tmp_path):
-    for name, lines in (("one-0", [line(1, 0.25)]), ("none-0", [])):
+    for name, lines in (("one-0", [make_record(1, 0.25)]), ("none-0", [])):
         writer = Writer(tmp_path / name, TABLES)
         for one in lines:
             writer.append(one)
         writer.finish(summarise(lines, diverged="not finite"))
         follower = Follower(tmp_path / name)
-        assert "diverged" in shown(follower)
+        assert "diverged" in draw_runs(follower)
         assert follower.progress < 1
 
 
@@ -124,12 +114,6 @@ def test_what_cannot_be_shown_is_said(tmp_path):
         watch(tmp_path, once=True)
 
 
-def finished(folder):
-    writer = Writer(folder, TABLES)
-    writer.append(line(1, 0.25))
-    writer.finish(summarise([line(1, 0.25)]))
-
-
 @pytest.mark.parametrize(
     ("file", "text"),
     [
@@ -137,9 +121,9 @@ def finished(folder):
         ("summary.json", '{"diverged": '),
         ("summary.json", "[]"),
         ("metrics.jsonl", '{"nonsense": 1}\n'),
-        ("metrics.jsonl", json.dumps(line(1, 0.25))[:40] + "\n"),
-        ("metrics.jsonl", json.dumps({**line(1), "jobs": []}) + "\n"),
-        ("metrics.jsonl", json.dumps({**line(1), "step": "one"}) + "\n"),
+        ("metrics.jsonl", json.dumps(make_record(1, 0.25))[:40] + "\n"),
+        ("metrics.jsonl", json.dumps({**make_record(1), "jobs": []}) + "\n"),
+        ("metrics.jsonl", json.dumps({**make_record(1), "step": "one"}) + "\n"),
         ("config.toml", "name ="),
         ("config.toml", "run = 3"),
         ("config.toml", 'run = {steps = "many"}'),
@@ -147,7 +131,7 @@ def finished(folder):
 )
 def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_path, capsys, file, text):
     for name in ("a-0", "b-0", "c-0"):
-        finished(tmp_path / name)
+        write_run(tmp_path / name, [make_record(1, 0.25)], TABLES)
     path = tmp_path / "b-0" / file
     whole = path.read_bytes()
     path.write_text(text)
@@ -156,22 +140,22 @@ def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_
     assert "damaged" in rows["b-0"]
     assert all("finished" in rows[name] and "25.0%" in rows[name] for name in ("a-0", "c-0"))
     follower = Follower(tmp_path / "b-0")
-    assert "damaged" in shown(follower)
+    assert "damaged" in draw_runs(follower)
     path.write_bytes(whole)  # it was being copied
-    assert "25.0%" in shown(follower)
+    assert "25.0%" in draw_runs(follower)
     assert (follower.outcome, follower.progress) == ("finished", 1.0)
 
 
 def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
-    finished(tmp_path / "a-0")
+    write_run(tmp_path / "a-0", [make_record(1, 0.25)], TABLES)
     (tmp_path / "a-0" / "summary.json").unlink()
     (tmp_path / "a-0" / "summary.json").mkdir()
-    assert "damaged" in shown(Follower(tmp_path / "a-0"))
+    assert "damaged" in draw_runs(Follower(tmp_path / "a-0"))
 
 
 def test_watching_ends_though_a_run_is_damaged(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 1)
-    finished(tmp_path / "a-0")
+    write_run(tmp_path / "a-0", [make_record(1, 0.25)], TABLES)
     (tmp_path / "a-0" / "summary.json").write_text("{")
     watch(tmp_path, once=False)
     assert "damaged" in capsys.readouterr().out

@@ -6,42 +6,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from conftest import waiting
 from fadas.errors import ConfigError
-from fadas.experiments.experiment_file import read_experiment
-from fadas.experiments.prepare import make_plan, make_simulation, make_task
-from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute
 from fadas.runs import lock
 from fadas.runs.folder import is_finished
-from test_cli import DEMO, FADAS, fadas
+from helpers.cli import DEMO, fadas_command, paused_command, run_fadas
+from helpers.experiments import prepare_run
+from helpers.folders import read_files
+from helpers.processes import run_in_background
 
 LONG = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@contextmanager
-def running(command, folder, lines=5):
-    """A command that is at work in the folder; at the end it is killed."""
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    metrics = folder / "metrics.jsonl"
-    try:
-        while not metrics.exists() or metrics.read_bytes().count(b"\n") < lines:
-            assert process.poll() is None
-            time.sleep(0.01)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("every", [0, 1])
@@ -51,13 +28,13 @@ def test_a_folder_in_which_another_process_runs_is_refused_and_left_alone(tmp_pa
     settings = ["--set", "run.updates=1000000", "--set", f"run.checkpoint_every={every}"]
     command = ["run", DEMO, *LONG, *settings, "--out", tmp_path / "o"]
     refusal = f"fadas: {folder} is in use by another process; wait for it, or use --out DIR\n"
-    with running([FADAS, *command], folder) as process:
+    with run_in_background(fadas_command(*command), folder) as process:
         process.send_signal(signal.SIGSTOP)  # so that nothing changes but by others
         os.waitpid(process.pid, os.WUNTRACED)  # each of its threads ends its system call first
-        before = content(folder)
+        before = read_files(folder)
         for more in ([], ["--resume"], ["--overwrite"]):
-            assert fadas(*command, *more, code=2).stderr == refusal
-        assert content(folder) == before
+            assert run_fadas(*command, *more, code=2).stderr == refusal
+        assert read_files(folder) == before
 
 
 def test_a_killed_run_leaves_no_lock_and_what_is_begun_anew_is_said(tmp_path):
@@ -73,16 +50,16 @@ def test_a_killed_run_leaves_no_lock_and_what_is_begun_anew_is_said(tmp_path):
         "--out",
         folder.parent,
     ]
-    with running(waiting(120, *command), folder):
+    with run_in_background(paused_command(120, *command), folder):
         pass
     (folder / "notes.txt").write_text("mine")
-    done = fadas(*command, "--no-report")
+    done = run_fadas(*command, "--no-report")
     said, finished = done.stderr.splitlines()
     assert said == f"{folder}: interrupted before, without a checkpoint that can be used; begun anew"
     assert finished.startswith("fadas-1: 120 steps")
     assert (folder / "notes.txt").read_text() == "mine"
-    assert "already there" in fadas(*command).stderr
-    again = fadas(*command, "--overwrite", "--no-report").stderr
+    assert "already there" in run_fadas(*command).stderr
+    again = run_fadas(*command, "--overwrite", "--no-report").stderr
     assert "begun anew" not in again, "that was asked for"
     assert (folder / "notes.txt").exists()
 
@@ -91,15 +68,15 @@ def test_a_point_of_a_sweep_is_refused_too(tmp_path):
     folder = tmp_path / "fedbuff" / "local.lr=0.1-1"
     command = ["sweep", DEMO, "--only", "fedbuff", "--seed", "1", "--out", tmp_path, "--executor", "inline"]
     command += ["--set", "run.updates=1000000", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
-    with running([FADAS, *command], folder):
-        assert fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
+    with run_in_background(fadas_command(*command), folder):
+        assert run_fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
 
 
 @pytest.mark.parametrize("every", [3, 0])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path, every, again):
     folder = tmp_path / "fadas-1"
-    config, simulation = prepared(0.1, every)
+    config, simulation = prepare_run(0.1, every)
     there = {}
 
     def replace(record):
@@ -109,11 +86,11 @@ def test_a_run_whose_folder_is_gone_writes_nothing_into_its_successors(tmp_path,
                 folder.mkdir()
                 (folder / lock.NAME).touch()
                 (folder / "config.toml").write_text("another's")
-                there.update(content(folder))
+                there.update(read_files(folder))
 
     with pytest.raises(ConfigError, match="fadas-1 was deleted or moved while its run was writing there"):
         execute(config, simulation, folder, replace)
-    assert (content(folder) if again else there) == there
+    assert (read_files(folder) if again else there) == there
     assert folder.exists() == again
     lock.acquire(folder)
     lock.release(folder)
@@ -172,23 +149,14 @@ def test_without_locks_of_the_system_nobody_is_kept_out(tmp_path, monkeypatch):
     lock.release(tmp_path)
 
 
-def prepared(lr, every=0):
-    """The settings of a short run, and its simulation, ready to be executed."""
-    small = ["run.updates=20", f"run.checkpoint_every={every}", "executor.name='inline'"]
-    small.append(f"algorithms.fadas.local.lr={lr}")
-    config = resolve(read_experiment(Path(DEMO), small), "fadas", 1)
-    task = make_task(config)
-    return config, make_simulation(config, task, make_plan(config, task))
-
-
 @pytest.mark.parametrize(("lr", "message"), [(0.1, "written meanwhile"), (0.2, "other settings")])
 def test_resume_never_replaces_a_run_that_another_process_has_finished_meanwhile(tmp_path, lr, message):
     """Between the first look at a folder and its turn lie hours, where there are many runs."""
     folder = tmp_path / "fadas-1"
-    config, simulation = prepared(0.1)
+    config, simulation = prepare_run(0.1)
     assert is_finished(folder, config.tables, resume=True) is False
-    execute(*prepared(lr), folder, lambda record: None)  # as another process would
-    before = content(folder)
+    execute(*prepare_run(lr), folder, lambda record: None)  # as another process would
+    before = read_files(folder)
     with pytest.raises(ConfigError, match=message):
         execute(config, simulation, folder, lambda record: None, resume=True)
-    assert content(folder) == before
+    assert read_files(folder) == before

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import make_task
 from fadas.algorithms.presets import FedBuff
 from fadas.algorithms.robust import Trimmed
 from fadas.core.ledger import Schedule
@@ -16,6 +15,7 @@ from fadas.simulation.faults import Fault
 from fadas.simulation.planner import ARRIVED, DROPPED, EXPIRED, plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
+from helpers.training import make_task
 
 
 @settings(max_examples=60)

@@ -6,32 +6,24 @@ import math
 import pytest
 import torch
 
-from conftest import make_task
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.optimizers import AMSGrad
 from fadas.algorithms.privacy import Private, Spending, epsilon
 from fadas.algorithms.step_sizes import Constant
-from fadas.core.ledger import Job, Step
-from fadas.core.model import Model, ServerState, Update
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
+from helpers.training import make_task
+from helpers.updates import combine_deltas
 
 pytest.importorskip("dp_accounting")
-
-
-def combine(rule, deltas, index=0, seed=0, buffers=0):
-    jobs = tuple(Job(k, k, 0) for k in range(len(deltas)))
-    state = ServerState(index, Model(torch.zeros_like(deltas[0]), torch.zeros(buffers)))
-    updates = [Update(j, d, torch.zeros(buffers), state.model.params, 1) for j, d in zip(jobs, deltas, strict=True)]
-    return rule(state, Step(index, jobs, seed), updates, 100)[0]
 
 
 def test_clipping():
     """With next to no noise: the mean of the deltas, each at most `clip` long."""
     deltas = [torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4]), torch.zeros(2)]
-    result = combine(Private(clip=1.0, noise=1e-9), deltas)
+    result = combine_deltas(Private(clip=1.0, noise=1e-9), deltas)
     torch.testing.assert_close(result, torch.tensor([0.6 + 0.3, 0.8 + 0.4]) / 3)
 
 
@@ -39,12 +31,12 @@ def test_clipping():
 def test_the_noise_has_the_stated_scale_and_is_seeded(clip, noise, count):
     deltas = [torch.zeros(100_000)] * count
     rule = Private(clip, noise)
-    one = combine(rule, deltas, index=3, seed=7)
+    one = combine_deltas(rule, deltas, index=3, seed=7)
     assert float(one.std()) == pytest.approx(noise * clip / count, rel=0.02)
     assert float(one.mean()) == pytest.approx(0.0, abs=5 * noise * clip / count / math.sqrt(100_000))
-    assert torch.equal(one, combine(rule, deltas, index=3, seed=7))
+    assert torch.equal(one, combine_deltas(rule, deltas, index=3, seed=7))
     for index, seed in ((4, 7), (3, 8)):
-        other = combine(rule, deltas, index, seed)
+        other = combine_deltas(rule, deltas, index, seed)
         assert abs(float((one * other).mean())) < 0.02 * float(one.square().mean())
 
 
@@ -126,4 +118,4 @@ def test_what_is_refused():
         with pytest.raises(ValueError, match="must"):
             Private(**bad)
     with pytest.raises(ValueError, match="BatchNorm"):
-        combine(Private(), [torch.zeros(3)], buffers=2)
+        combine_deltas(Private(), [torch.zeros(3)], buffers=2)

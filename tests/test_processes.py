@@ -2,37 +2,44 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from conftest import make_task, make_wide_task
 from fadas.algorithms.presets import FADAS
 from fadas.algorithms.robust import Clipped
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.experiments.experiment_file import read_experiment
-from fadas.experiments.prepare import make_plan, make_simulation
-from fadas.experiments.prepare import make_task as make_digits
+from fadas.experiments.prepare import make_plan as prepare_plan
+from fadas.experiments.prepare import make_simulation as prepare_simulation
+from fadas.experiments.prepare import make_task as prepare_task
 from fadas.experiments.resolve import resolve
-from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
+from helpers.cli import DEMO, run_fadas
+from helpers.processes import has_ended, is_gone, wait_until
+from helpers.training import (
+    LOCAL,
+    assert_same_model,
+    make_plan,
+    make_task,
+    make_wide_task,
+    measure_steps,
+    run_simulation,
+)
 
-LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
-TIMELINE = plan(FADAS().schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=12, seed=3)
+TIMELINE = make_plan(FADAS())
 
 
-def final(task, executor, algorithm=None, checks=None):
-    simulation = simulate(TIMELINE, task, algorithm or FADAS(), LOCAL, executor=executor, checks=checks)
-    records = [(r.step, r.train_loss, r.metrics) for r in simulation]
-    return records, simulation.server.model
+def train_on(executor, task, algorithm=None, checks=None):
+    """The measurements of every step, and the last model."""
+    records, model = run_simulation(TIMELINE, task, algorithm or FADAS(), executor=executor, checks=checks)
+    return measure_steps(records), model
 
 
 @pytest.fixture(autouse=True)
@@ -49,29 +56,13 @@ def one_thread():
 def test_the_bits_do_not_depend_on_this_process_s_threads(server):
     """Neither in training nor where the server sums up over a whole delta."""
     task = make_wide_task()
-    records, model = final(task, Inline(task, LOCAL, TIMELINE.seed), **server)
+    records, model = train_on(Inline(task, LOCAL, TIMELINE.seed), task, **server)
     torch.set_num_threads(2)
     for executor in ("inline", Processes(task, LOCAL, TIMELINE.seed, workers=2)):
-        others, other = final(task, executor, **server)
+        others, other = train_on(executor, task, **server)
         assert torch.equal(other.params, model.params)
         assert [loss for _, loss, _ in others] == [loss for _, loss, _ in records]
         assert torch.get_num_threads() == 2
-
-
-def gone(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-def over(pid):
-    """Gone, or dead and not yet taken note of by whoever has inherited it: in a container, that may be nobody."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @pytest.mark.parametrize("batchnorm", [False, True])
@@ -82,13 +73,12 @@ def test_processes_give_the_bits_of_inline_and_end(batchnorm, workers):
     pids = []
     start = executor.submit
     executor.submit = lambda *a: (start(*a), pids.extend(w.pid for w in executor.workers if w.pid not in pids))
-    records, model = final(task, executor)
-    expected_records, expected = final(task, "inline")
-    assert torch.equal(model.params, expected.params)
-    assert torch.equal(model.buffers, expected.buffers)
+    records, model = train_on(executor, task)
+    expected_records, expected = train_on("inline", task)
+    assert_same_model(model, expected)
     assert records == expected_records
     assert len(pids) == workers
-    assert all(map(gone, pids))
+    assert all(map(is_gone, pids))
 
 
 def test_killed_workers_are_replaced_and_the_numbers_stay():
@@ -102,7 +92,7 @@ def test_killed_workers_are_replaced_and_the_numbers_stay():
             killed += 1
             time.sleep(0.05)
     assert killed == 4
-    assert torch.equal(simulation.server.model.params, final(task, "inline")[1].params)
+    assert torch.equal(simulation.server.model.params, train_on("inline", task)[1].params)
 
 
 def test_a_job_that_always_kills_its_worker_ends_the_run():
@@ -110,7 +100,7 @@ def test_a_job_that_always_kills_its_worker_ends_the_run():
     inner, parent = task.loss, os.getpid()
     task.loss = lambda outputs, targets: inner(outputs, targets) if os.getpid() == parent else os._exit(9)
     with pytest.raises(RuntimeError, match="took its worker process down 3 times"):
-        final(task, Processes(task, LOCAL, 0, workers=2))
+        train_on(Processes(task, LOCAL, 0, workers=2), task)
 
 
 def test_an_error_in_a_worker_is_shown_as_it_was():
@@ -125,7 +115,7 @@ def test_an_error_in_a_worker_is_shown_as_it_was():
     task.loss = fragile
     executor = Processes(task, LOCAL, 0, workers=2)
     with pytest.raises(RuntimeError, match="five is too few"):
-        final(task, executor)
+        train_on(executor, task)
     assert not executor.workers
 
 
@@ -142,10 +132,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     os.waitpid(parent, 0)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 120
-    while not all(map(over, pids)):
-        assert time.monotonic() < deadline, "a worker lives on"
-        time.sleep(0.1)
+    wait_until(lambda: all(map(has_ended, pids)), timeout=120, what="the workers did not end")
 
 
 def test_bad_options():
@@ -192,12 +179,10 @@ def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatc
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_there_are_as_many_workers_as_threads_are_asked_for(threads):
-    tables = read_experiment(
-        Path(__file__).parents[1] / "experiments/demo.toml", [f"executor.threads={threads}"], executor="processes"
-    )
+    tables = read_experiment(DEMO, [f"executor.threads={threads}"], executor="processes")
     config = resolve(tables, "fadas", 0)
-    task = make_digits(config)
-    simulation = make_simulation(config, task, make_plan(config, task))
+    task = prepare_task(config)
+    simulation = prepare_simulation(config, task, prepare_plan(config, task))
     for _ in simulation:
         assert len(simulation.executor.workers) == threads
         break
@@ -207,7 +192,7 @@ def test_evaluation_needs_no_workers():
     task = make_task()
     executor = Processes(task, LOCAL, 0, workers=2)
     threads = torch.get_num_threads()
-    model = final(task, "inline")[1]
+    model = train_on("inline", task)[1]
     assert executor.evaluate(model)["accuracy"] > 0
     assert torch.get_num_threads() == threads
     assert not executor.workers
@@ -236,15 +221,11 @@ def test_what_fails_in_a_worker_is_told_in_one_line_and_on_request_in_full(tmp_p
         [algorithms.fadas]
         """
     )
-    command = [sys.executable, "-m", "fadas.cli", "run", "x.toml", "--allow-code", "--executor", "processes"]
-    command += ["--set", "executor.workers=1"]  # of two, now the one and now the other would fail first
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    command = ["run", "x.toml", "--allow-code", "--executor", "processes"]
+    command += ["--set", "executor.workers=1"]  # with two, it is chance which one fails first
+    (line,) = run_fadas(*command, cwd=tmp_path, code=2).stderr.splitlines()
     assert line.endswith("failed in its worker process: IndexError: Target 10 is out of bounds.")
-    environment = {**os.environ, "FADAS_DEBUG": "1"}
-    debug = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
-    assert debug.returncode == 2
+    debug = run_fadas(*command, cwd=tmp_path, code=2, FADAS_DEBUG="1")
     assert debug.stderr.splitlines()[-1] == line
     assert "in cross_entropy" in debug.stderr, "the worker's own traceback"
     assert "in execute" in debug.stderr

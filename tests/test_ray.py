@@ -3,27 +3,30 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from conftest import make_task, make_wide_task
 from fadas.algorithms.presets import CA2FL, FADAS, FedBuff
 from fadas.core.ledger import Job
 from fadas.executors import Cuda, Inline, Ray
-from fadas.simulation.delays import Delays, Large
-from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
+from helpers.cli import DEMO, run_fadas
+from helpers.training import (
+    LOCAL,
+    assert_same_model,
+    make_plan,
+    make_task,
+    make_wide_task,
+    measure_steps,
+    run_simulation,
+    slow_cross_entropy,
+)
 
 ray = pytest.importorskip("ray")
-DEMO = Path(__file__).parent.parent / "experiments" / "demo.toml"
-LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,24 +37,14 @@ def cluster():
     ray.shutdown()
 
 
-def timeline(algorithm, steps=12):
-    return plan(algorithm.schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=steps, seed=3)
-
-
-def inline(task, algorithm):
-    simulation = simulate(timeline(algorithm), task, algorithm, LOCAL, executor="inline")
-    return list(simulation), simulation.server.model
-
-
-def slow(outputs, targets):
-    time.sleep(0.02)
-    return torch.nn.functional.cross_entropy(outputs, targets)
+def run_inline(task, algorithm):
+    return run_simulation(make_plan(algorithm), task, algorithm)
 
 
 def test_ray_gives_the_bits_of_inline_also_when_a_worker_is_killed_in_mid_job():
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), FADAS()
-    task.loss = slow
-    p = timeline(algorithm)
+    task.loss = slow_cross_entropy
+    p = make_plan(algorithm)
     executor = Ray(task, LOCAL, p.seed, workers=2)
     simulation = simulate(p, task, algorithm, LOCAL, executor=executor)
     records, most, pids = [], 0, []
@@ -67,10 +60,9 @@ def test_ray_gives_the_bits_of_inline_also_when_a_worker_is_killed_in_mid_job():
             os.kill(pids[victim], signal.SIGKILL)
         if record.step == p.steps:
             assert ray.get(executor.actors[victim].pid.remote()) != pids[victim]
-    expected_records, expected = inline(task, algorithm)
-    assert torch.equal(simulation.server.model.params, expected.params)
-    assert torch.equal(simulation.server.model.buffers, expected.buffers)
-    assert [(r.train_loss, r.metrics) for r in records] == [(r.train_loss, r.metrics) for r in expected_records]
+    expected_records, expected = run_inline(task, algorithm)
+    assert_same_model(simulation.server.model, expected)
+    assert measure_steps(records) == measure_steps(expected_records)
     assert 1 <= most <= 6, "a version is stored once, and only while its jobs run or it is the newest"
     assert not executor._stored
     assert ray.is_initialized(), "a cluster that was there before stays"
@@ -80,17 +72,17 @@ def test_ray_gives_the_bits_of_inline_where_torch_has_several_threads():
     task, algorithm, threads = make_wide_task(), FADAS(), torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        simulation = simulate(timeline(algorithm), task, algorithm, LOCAL, executor="ray")
-        records, (expected_records, expected) = list(simulation), inline(task, algorithm)
+        simulation = simulate(make_plan(algorithm), task, algorithm, LOCAL, executor="ray")
+        records, (expected_records, expected) = list(simulation), run_inline(task, algorithm)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(simulation.server.model.params, expected.params)
-    assert [(r.train_loss, r.metrics) for r in records] == [(r.train_loss, r.metrics) for r in expected_records]
+    assert measure_steps(records) == measure_steps(expected_records)
 
 
 def test_ray_gives_the_bits_of_inline_in_bfloat16_evaluation_included():
     task, algorithm = make_task(), FADAS()
-    p = timeline(algorithm)
+    p = make_plan(algorithm)
     results = []
     for make in (Inline, Ray):
         simulation = simulate(p, task, algorithm, LOCAL, executor=make(task, LOCAL, p.seed, precision="bf16"))
@@ -102,7 +94,7 @@ def test_ray_gives_the_bits_of_inline_in_bfloat16_evaluation_included():
 
 def test_a_version_travels_once():
     task, algorithm = make_task(), CA2FL()
-    p = timeline(algorithm)
+    p = make_plan(algorithm)
     executor = Ray(task, LOCAL, p.seed, workers=2)
     put, inner = [], executor._ray.put
     executor._ray = type("Counting", (), {"put": lambda _, x: put.append(x) or inner(x)})()
@@ -111,7 +103,7 @@ def test_a_version_travels_once():
     list(simulation)
     versions = {int(p.version[id]) for id in p.arrivals.ravel()}
     assert len(put) == 1 + len(versions)  # the task, and each version that a job starts from
-    assert torch.equal(simulation.server.model.params, inline(task, algorithm)[1].params)
+    assert torch.equal(simulation.server.model.params, run_inline(task, algorithm)[1].params)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -140,9 +132,8 @@ def test_without_an_address_no_cluster_of_others_is_joined(monkeypatch):
 
 def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):
     def metrics(name, *options):
-        command = [sys.executable, "-m", "fadas.cli", "run", DEMO, "--only", "fadas", "--set", "run.steps=5", "--json"]
-        done = subprocess.run([*command, "--out", tmp_path / name, *options], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        command = ["run", DEMO, "--only", "fadas", "--set", "run.steps=5", "--json"]
+        run_fadas(*command, "--out", tmp_path / name, *options)
         return (tmp_path / name / "fadas-1" / "metrics.jsonl").read_bytes()
 
     address = ray.get_runtime_context().gcs_address
@@ -170,7 +161,7 @@ def test_what_fails_in_a_worker_says_so():
         raise ArithmeticError("cannot go on")
 
     task.loss = fragile
-    p = timeline(FADAS())
+    p = make_plan(FADAS())
     with pytest.raises(RuntimeError, match=r"^Job\(.*\) failed in its Ray worker: ArithmeticError: cannot go on$"):
         list(simulate(p, task, FADAS(), LOCAL, executor=Ray(task, LOCAL, p.seed, workers=1)))
 
@@ -198,7 +189,7 @@ def test_evaluation_by_a_worker():
 @pytest.mark.parametrize("options", [{"precision": "fp32"}, {"compile": True}], ids=str)
 def test_workers_with_gpus_train_and_evaluate_as_the_cuda_executor_does(options):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), FedBuff()
-    p = timeline(algorithm)
+    p = make_plan(algorithm)
     results = []
     for executor in (Ray(task, LOCAL, p.seed, "cuda", **options), Cuda(task, LOCAL, p.seed, "cuda", **options)):
         simulation = simulate(p, task, algorithm, LOCAL, executor=executor)

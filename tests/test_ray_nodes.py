@@ -1,23 +1,22 @@
 """A real Ray of two nodes, each with room for one worker: on this machine, but with object stores of their own."""
 
 import os
-import time
 
 import pytest
 import torch
 
-from conftest import make_task
 from fadas.algorithms.presets import FedBuff
 from fadas.executors import Cuda, Inline, Ray
-from fadas.simulation.delays import Delays, Large
-from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
-from fadas.training.sgd import LocalSGD
 
-ray = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster  # noqa: E402
+pytest.importorskip("ray")
 
-LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
+import ray
+from ray.cluster_utils import Cluster
+
+from helpers.processes import wait_until
+from helpers.training import LOCAL, make_plan, make_task
+
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
@@ -34,10 +33,15 @@ def nodes():
     cluster.shutdown()
 
 
+def is_full(device):
+    """Nodes report what they have left now and then."""
+    return not ray.available_resources().get("GPU" if device == "cuda" else "CPU", 0)
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 def test_a_worker_on_every_node(nodes, device):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), FedBuff()
-    p = plan(algorithm.schedule(5, 3), 8, Delays(Large(), dropout=0.1), steps=12, seed=3)
+    p = make_plan(algorithm)
     options = {"precision": "fp32"} if device == "cuda" else {}
     executor = Ray(task, LOCAL, p.seed, device, **options)
     given, send = set(), executor._send
@@ -48,10 +52,7 @@ def test_a_worker_on_every_node(nodes, device):
         records.append(record)
         if record.step == 1:
             assert len(set(ray.get([actor.pid.remote() for actor in executor.actors]))) == 2
-            deadline = time.monotonic() + 60
-            while ray.available_resources().get("GPU" if device == "cuda" else "CPU", 0):  # nodes report now and then
-                assert time.monotonic() < deadline, "a node has room left"
-                time.sleep(0.1)
+            wait_until(lambda: is_full(device), timeout=60, what="no node was full")
     assert given == {0, 1}, "both have had jobs"
     alone = (Cuda if device == "cuda" else Inline)(task, LOCAL, p.seed, device, **options)
     other = simulate(p, task, algorithm, LOCAL, executor=alone)

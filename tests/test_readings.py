@@ -7,24 +7,21 @@ import pytest
 from fadas.paper.artefacts import Cell, artefacts
 from fadas.paper.claims import judge_figure, nearest_reading
 from fadas.paper.page import write_page
+from helpers.folders import save_result
 
 TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
 ASYNC = artefacts()["fedasync"]
 
 
-def put(results, figure, name, accuracies, buffer=5, diverged=None):
+def save_line(results, figure, name, accuracies, buffer=5, diverged=None):
     """A line's result: its accuracy after each step, whose virtual time is the step's number."""
     row = next(row for row in figure.rows if row.name == name)
     for experiment in figure.columns.values():
-        path = Cell(experiment, row.method, 1, row.set).path(results)
+        cell = Cell(experiment, row.method, 1, row.set)
         curve = [[k, buffer * k, float(k), value] for k, value in enumerate(accuracies, 1)]
         last = [point[3] for point in curve[-5:]]
-        fields = {"experiment": experiment, "method": row.method, "seed": 1, "changes": row.set, "curve": curve}
-        fields |= {"accuracy": None if diverged else sum(last) / len(last), "accuracy_std": None if diverged else 0.0}
-        fields |= {"time_to_target": None, "target": None, "delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}}
-        fields |= {"config": {}, "device": "", "versions": {}, "wall": 1.0, "commit": "", "diverged": diverged}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(fields))
+        accuracy = {"accuracy": None, "accuracy_std": None} if diverged else {"accuracy": sum(last) / len(last)}
+        save_result(results, cell, curve=curve, diverged=diverged, **accuracy)
 
 
 def test_a_figure_names_rows_that_it_has():
@@ -52,15 +49,15 @@ def test_a_figure_names_rows_that_it_has():
 )
 def test_every_verdict(tmp_path, ends, verdict):
     for tau_c, accuracy in ends.items():
-        put(tmp_path, TAU_C, f"tau_c = {tau_c}", [accuracy] * 6)
+        save_line(tmp_path, TAU_C, f"tau_c = {tau_c}", [accuracy] * 6)
     found = judge_figure(TAU_C, tmp_path)
     assert found.verdict == verdict
     assert ("have not been run" in found.text) == (len(ends) < 4)
 
 
 def test_lines_are_level_within_the_larger_spread_of_their_last_five(tmp_path):
-    put(tmp_path, TAU_C, "tau_c = 8", [0.1] * 9 + [0.5, 0.6, 0.7, 0.6, 0.6])
-    put(tmp_path, TAU_C, "tau_c = 1", [0.9] * 9 + [0.55] * 5)
+    save_line(tmp_path, TAU_C, "tau_c = 8", [0.1] * 9 + [0.5, 0.6, 0.7, 0.6, 0.6])
+    save_line(tmp_path, TAU_C, "tau_c = 1", [0.9] * 9 + [0.55] * 5)
     verdict, text = judge_figure(TAU_C, tmp_path)
     assert verdict == "is open"
     assert text.startswith("tau_c = 8 is level with tau_c = 1 (60.0 ± 6.3 against 55.0 ± 0.0)")
@@ -68,8 +65,8 @@ def test_lines_are_level_within_the_larger_spread_of_their_last_five(tmp_path):
 
 def test_lines_are_compared_where_both_have_been(tmp_path):
     """M = 3 has more rounds than M = 5: what it gains in those does not count."""
-    put(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 10)
-    put(tmp_path, ROUNDS, "FADAS, M = 3", [0.5] * 10 + [0.9] * 10, buffer=3)
+    save_line(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 10)
+    save_line(tmp_path, ROUNDS, "FADAS, M = 3", [0.5] * 10 + [0.9] * 10, buffer=3)
     assert (
         "FADAS, M = 5 is ahead of FADAS, M = 3 (60.0 ± 0.0 against 50.0 ± 0.0)" in judge_figure(ROUNDS, tmp_path).text
     )
@@ -78,9 +75,9 @@ def test_lines_are_compared_where_both_have_been(tmp_path):
 
 
 def test_a_line_that_diverged_is_behind(tmp_path):
-    put(tmp_path, TAU_C, "tau_c = 8", [0.5], diverged="not finite")
-    put(tmp_path, TAU_C, "tau_c = 1", [0.1] * 6)
-    put(tmp_path, TAU_C, "tau_c = 4", [], diverged="not finite")
+    save_line(tmp_path, TAU_C, "tau_c = 8", [0.5], diverged="not finite")
+    save_line(tmp_path, TAU_C, "tau_c = 1", [0.1] * 6)
+    save_line(tmp_path, TAU_C, "tau_c = 4", [], diverged="not finite")
     verdict, text = judge_figure(TAU_C, tmp_path)
     assert verdict == "does not hold so far"
     assert "tau_c = 8 is behind tau_c = 1 (diverged against 10.0 ± 0.0)" in text
@@ -99,20 +96,20 @@ def test_a_line_that_diverged_is_behind(tmp_path):
     ],
 )
 def test_times_to_the_target(tmp_path, three, five, text):
-    put(tmp_path, TIME, "FADAS, M = 3", three)
-    put(tmp_path, TIME, "FADAS, M = 5", five)
+    save_line(tmp_path, TIME, "FADAS, M = 3", three)
+    save_line(tmp_path, TIME, "FADAS, M = 5", five)
     assert judge_figure(TIME, tmp_path).text.startswith(text)
 
 
 def test_a_line_that_diverged_later_was_not_the_fastest(tmp_path):
-    put(tmp_path, TIME, "FADAS, M = 3", [0.1, 0.7], diverged="not finite")
-    put(tmp_path, TIME, "FADAS, M = 5", [0.1] * 9 + [0.7])
+    save_line(tmp_path, TIME, "FADAS, M = 3", [0.1, 0.7], diverged="not finite")
+    save_line(tmp_path, TIME, "FADAS, M = 5", [0.1] * 9 + [0.7])
     assert judge_figure(TIME, tmp_path).text.startswith("FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)")
 
 
 def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_path):
-    put(tmp_path, ROUNDS, "FADAS, M = 3", [0.5])
-    put(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 3)
+    save_line(tmp_path, ROUNDS, "FADAS, M = 3", [0.5])
+    save_line(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 3)
     row = next(row for row in ROUNDS.rows if row.name == "FADAS, M = 5")
     path = Cell("cifar10-large-dir0.1", row.method, 1, row.set).path(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "curve": [[7, 35, 7.0, 0.6]]}))
@@ -123,9 +120,9 @@ def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_pa
 
 def test_the_nearest_of_several_readings_of_one_row(tmp_path):
     assert nearest_reading(ASYNC, 0, tmp_path) == ""
-    put(tmp_path, ASYNC, "whole delta, M = 1", [0.2] * 6)
-    put(tmp_path, ASYNC, "hinge, alpha = 0.9", [0.55] * 6)
-    put(tmp_path, ASYNC, "hinge, alpha = 0.2", [0.1], diverged="not finite")
+    save_line(tmp_path, ASYNC, "whole delta, M = 1", [0.2] * 6)
+    save_line(tmp_path, ASYNC, "hinge, alpha = 0.9", [0.55] * 6)
+    save_line(tmp_path, ASYNC, "hinge, alpha = 0.2", [0.1], diverged="not finite")
     assert nearest_reading(ASYNC, 0, tmp_path) == (
         "nearest to the published 50.92 is hinge, alpha = 0.9 (55.0), within its spread (3 of 13 have been run)"
     )
@@ -134,8 +131,8 @@ def test_the_nearest_of_several_readings_of_one_row(tmp_path):
 
 
 def test_the_page_says_it(tmp_path):
-    put(tmp_path, TAU_C, "tau_c = 8", [0.7] * 6)
-    put(tmp_path, TAU_C, "tau_c = 1", [0.5] * 6)
+    save_line(tmp_path, TAU_C, "tau_c = 8", [0.7] * 6)
+    save_line(tmp_path, TAU_C, "tau_c = 1", [0.5] * 6)
     write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "**As printed, this holds so far**: tau_c = 8 is ahead of tau_c = 1 (70.0 ± 0.0 against 50.0 ± 0.0)" in text

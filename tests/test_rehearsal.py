@@ -9,12 +9,13 @@ from fadas.algorithms.combine import Mean
 from fadas.algorithms.optimizers import SGD
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
-from fadas.core.model import Model, Update
+from fadas.core.model import Model
 from fadas.core.trial_step import trial_step
+from helpers.updates import make_update
 
 
-def updates(start):
-    return [Update(Job(k, k, 0), torch.ones(4), start.buffers, start.params, 1) for k in range(3)]
+def three_updates(start):
+    return [make_update(Job(k, k, 0), start, examples=1) for k in range(3)]
 
 
 class InPlace:
@@ -54,7 +55,7 @@ class Decay:
 def test_parts_that_do_not_fit_or_are_not_pure(algorithm, message):
     start = Model(torch.zeros(4), torch.zeros(0))
     with pytest.raises(ValueError, match=message):
-        trial_step(algorithm, start, updates(start), 10)
+        trial_step(algorithm, start, three_updates(start), 10)
 
 
 class OfTheOthers:
@@ -67,5 +68,5 @@ class OfTheOthers:
 def test_parts_that_do():
     start = Model(torch.zeros(4), torch.zeros(0))
     for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda delays: np.float32(1)), Algorithm(OfTheOthers())):
-        assert trial_step(algorithm, start, updates(start), 10).version == 1
+        assert trial_step(algorithm, start, three_updates(start), 10).version == 1
     assert not start.params.any()

@@ -1,6 +1,5 @@
 """The paper's artefacts: their cells are run once, kept as results, and the committed page is the one they give."""
 
-import fcntl
 import json
 import re
 import shutil
@@ -11,7 +10,6 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from conftest import reproduce
 from fadas.errors import ConfigError, Interrupted
 from fadas.experiments.run import execute
 from fadas.paper.agreement import measured_accuracy, time_to_target
@@ -19,15 +17,17 @@ from fadas.paper.artefacts import Cell, artefacts, find_result, read_result
 from fadas.paper.page import _made, blocks, write_page
 from fadas.paper.run_cells import Places, has_result, make_config, run_cells, select_cells
 from fadas.runs import lock
+from helpers.cli import ROOT, reproduce
+from helpers.folders import save_method
+from helpers.processes import hold_lock, interruptible
 
-ROOT = Path(__file__).parents[1]
 TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")
 
 
-def test_cells_are_run_once_and_kept(small):
-    assert reproduce(small, "large-cifar10", "--only", "fadas,fedasync").exit_code == 0
-    files = sorted(small.glob("results/*/*.json"))
+def test_cells_are_run_once_and_kept(small_paper):
+    assert reproduce(small_paper, "large-cifar10", "--only", "fadas,fedasync").exit_code == 0
+    files = sorted(small_paper.glob("results/*/*.json"))
     assert [f"{path.parent.name[-3:]}/{path.stem}" for path in files] == [
         f"{alpha}/{method}-1" for alpha in ("0.1", "0.3") for method in ("fadas", "fedasync")
     ]
@@ -40,28 +40,28 @@ def test_cells_are_run_once_and_kept(small):
     assert result.device
     assert result.commit
     before = [path.stat().st_mtime_ns for path in files]
-    assert "0 cells run" in reproduce(small, "large-cifar10", "--only", "fadas,fedasync").output
+    assert "0 cells run" in reproduce(small_paper, "large-cifar10", "--only", "fadas,fedasync").output
     assert [path.stat().st_mtime_ns for path in files] == before
 
 
-def test_several_artefacts_in_one_go_share_their_cells(small):
-    output = reproduce(small, "large-cifar10", "ablation-tau-c", "--only", "fadas-da").output
+def test_several_artefacts_in_one_go_share_their_cells(small_paper):
+    output = reproduce(small_paper, "large-cifar10", "ablation-tau-c", "--only", "fadas-da").output
     assert "large-cifar10, ablation-tau-c: 5 cells run" in output
-    assert "stand alone" in reproduce(small, "large-cifar10", "report").output
+    assert "stand alone" in reproduce(small_paper, "large-cifar10", "report").output
 
 
-def test_list_names_every_artefact_in_a_narrow_terminal(small, monkeypatch):
+def test_list_names_every_artefact_in_a_narrow_terminal(small_paper, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    result(0.7, 0.01, small / "results")
-    output = reproduce(small, "list").output
+    save_method(0.7, 0.01, small_paper / "results")
+    output = reproduce(small_paper, "list").output
     lines = dict(re.findall(r"^ *(\S+) +(\d+ of \d+) ", output, re.M))
     assert list(lines) == list(artefacts())
     assert (lines["large-cifar10"], lines["large-cifar10-released"]) == ("2 of 12", "0 of 8")
     assert "…" not in output
 
 
-def test_an_interrupted_cell_goes_on(small, monkeypatch):
-    places = Places(small / "experiments", small / "results", small / "runs")
+def test_an_interrupted_cell_goes_on(small_paper, monkeypatch):
+    places = Places(small_paper / "experiments", small_paper / "results", small_paper / "runs")
     cells = select_cells([TABLE], ["fedbuff"], None, None)[:1]
 
     def interrupt(record):
@@ -69,13 +69,9 @@ def test_an_interrupted_cell_goes_on(small, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setenv("FADAS_COMMIT", "that of yesterday")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
-    try:
-        with pytest.raises(Interrupted):
-            list(run_cells(cells, places, [], None, lambda *_: interrupt, print))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert not list(small.glob("results/*/*"))
+    with interruptible(), pytest.raises(Interrupted):
+        list(run_cells(cells, places, [], None, lambda *_: interrupt, print))
+    assert not list(small_paper.glob("results/*/*"))
     steps = []
     monkeypatch.setenv("FADAS_COMMIT", "that of today")
     ((_, result),) = run_cells(cells, places, [], None, lambda *_: lambda record: steps.append(record.step), print)
@@ -84,37 +80,39 @@ def test_an_interrupted_cell_goes_on(small, monkeypatch):
     assert result.commit == "that of yesterday, that of today"
 
 
-def test_a_finished_cell_is_only_read(small, monkeypatch):
-    assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
-    path = small / "results/cifar10-large-dir0.1/fedbuff-1.json"
+def test_a_finished_cell_is_only_read(small_paper, monkeypatch):
+    assert reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exit_code == 0
+    path = small_paper / "results/cifar10-large-dir0.1/fedbuff-1.json"
     first = path.read_text()
     path.unlink()
     monkeypatch.setenv("FADAS_COMMIT", "a later one")
-    assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
+    assert reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exit_code == 0
     assert path.read_text() == first, "wall time, commit and all: it was not trained again"
     path.unlink()
-    experiment = small / "experiments" / "cifar10-large-dir0.1.toml"
+    experiment = small_paper / "experiments" / "cifar10-large-dir0.1.toml"
     experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
-    message = str(reproduce(small, "large-cifar10", "--only", "fedbuff").exception)
+    message = str(reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exception)
     way = "give the options it was begun with, --device for one, or delete it to run the cell anew"
     assert message.endswith(f"fedbuff-1 holds a run with other settings (run.updates was 100 and is 200); {way}")
 
 
-def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small):
-    shown = reproduce(small, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2)
+def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small_paper):
+    shown = reproduce(small_paper, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2)
     assert "4 cells run, 0 left; trials, which no report shows" in shown.output
     cell = Cell("cifar10-large-dir0.3", "fadas", 2, ("rounds=3",))
-    result = find_result(cell, small / "results")
+    result = find_result(cell, small_paper / "results")
     assert result
     assert (len(result.curve), result.seed) == (3, 2)
-    assert find_result(Cell("cifar10-large-dir0.3", "fadas", 2), small / "results") is None
+    assert find_result(Cell("cifar10-large-dir0.3", "fadas", 2), small_paper / "results") is None
 
 
-def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small):
-    assert reproduce(small, "ablation-tau-c").exit_code == 0
-    names = sorted(path.stem for path in small.glob("results/cifar10-large-dir0.1/*.json"))
+def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small_paper):
+    assert reproduce(small_paper, "ablation-tau-c").exit_code == 0
+    names = sorted(path.stem for path in small_paper.glob("results/cifar10-large-dir0.1/*.json"))
     assert names == ["fadas-da,tau_c=1-1", "fadas-da,tau_c=10-1", "fadas-da,tau_c=4-1", "fadas-da-1"]
-    taus = {read_result(path).config["algorithms"]["fadas-da"]["tau_c"] for path in small.glob("results/*/*.json")}
+    taus = {
+        read_result(path).config["algorithms"]["fadas-da"]["tau_c"] for path in small_paper.glob("results/*/*.json")
+    }
     assert taus == {1, 4, 8, 10}
 
 
@@ -129,23 +127,10 @@ def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small):
         (["large-cifar10", "--executor", "warp"], "warp"),
     ],
 )
-def test_mistakes_are_said_before_anything_runs(small, words, message):
-    result = reproduce(small, *words)
+def test_mistakes_are_said_before_anything_runs(small_paper, words, message):
+    result = reproduce(small_paper, *words)
     assert message in str(result.exception)
-    assert not list(small.glob("runs/*"))
-
-
-def result(mean, spread, tmp_path, time=None, end=900.0, method="fadas", changes=()):
-    """Results of a method, as files."""
-    fields = {"method": method, "seed": 1, "changes": changes}
-    targets = dict(zip(TIME.columns.values(), TIME.targets, strict=True))
-    fields |= {"delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}, "config": {}, "device": "", "versions": {}}
-    fields |= {"accuracy": mean, "accuracy_std": spread, "time_to_target": time, "curve": [[1, 5, end, 0.5]]}
-    for experiment in (*TABLE.columns.values(), *TIME.columns.values()):
-        path = Cell(experiment, method, 1, changes).path(tmp_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        own = {"experiment": experiment, "target": targets.get(experiment)}
-        path.write_text(json.dumps({**fields, **own, "wall": 1.0, "commit": ""}))
+    assert not list(small_paper.glob("runs/*"))
 
 
 @pytest.mark.parametrize(  # the paper: 72.0 ± 0.94
@@ -158,13 +143,13 @@ def result(mean, spread, tmp_path, time=None, end=900.0, method="fadas", changes
     ],
 )
 def test_agreement_is_within_the_larger_spread(tmp_path, mean, spread, text, verdict):
-    result(mean, spread, tmp_path)
+    save_method(mean, spread, tmp_path)
     measured = measured_accuracy(TABLE, FADAS, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
 def test_the_edge_of_the_spread_agrees(tmp_path):
-    result(0.501, 0.0, tmp_path)
+    save_method(0.501, 0.0, tmp_path)
     assert measured_accuracy(TABLE, replace(FADAS, published=[[50.0, 0.1]]), 0, tmp_path).verdict == "agrees"
 
 
@@ -181,14 +166,14 @@ def test_the_edge_of_the_spread_agrees(tmp_path):
     ],
 )
 def test_time_to_target(tmp_path, time, end, text, verdict):
-    result(0.5, 0.0, tmp_path, time, end)
+    save_method(0.5, 0.0, tmp_path, time, end)
     row = next(row for row in TIME.rows if row.method == "fadas")
     measured = time_to_target(TIME, row, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
 def test_a_time_to_another_target_is_not_shown(tmp_path):
-    result(0.5, 0.0, tmp_path, 150.0)
+    save_method(0.5, 0.0, tmp_path, 150.0)
     row = next(row for row in TIME.rows if row.method == "fadas")
     with pytest.raises(ConfigError, match=r"fadas-1\.json has the time to an accuracy of 0\.75, not 0\.8"):
         time_to_target(replace(TIME, targets=[0.8, 0.8, 0.5, 0.5]), row, 0, tmp_path)
@@ -196,12 +181,12 @@ def test_a_time_to_another_target_is_not_shown(tmp_path):
 
 @pytest.mark.parametrize(("time", "verdict"), [(None, "agrees"), (400.0, "better")])
 def test_a_target_that_the_paper_never_reached(tmp_path, time, verdict):
-    result(0.5, 0.0, tmp_path, time)
+    save_method(0.5, 0.0, tmp_path, time)
     row = replace(next(row for row in TIME.rows if row.method == "fadas"), published=["never"])
     assert time_to_target(TIME, row, 0, tmp_path).verdict == verdict
 
 
-def test_the_released_code_has_settings_of_its_own(small):
+def test_the_released_code_has_settings_of_its_own(small_paper):
     cells = list(artefacts()["ablation-tau-c-released"].all_cells())
     made = [make_config(cell, ROOT / "experiments").tables for cell in cells]
     assert [tables["algorithms"]["fadas-da"]["step_size"]["tau_c"] for tables in made] == [1, 4, 8, 10]
@@ -209,14 +194,14 @@ def test_the_released_code_has_settings_of_its_own(small):
     assert {tables["algorithms"]["fadas-da"]["schedule"]["refill"] for tables in made} == {"released"}
     assert {tables["algorithms"]["fadas-da"]["optimizer"]["bias_correction"] for tables in made} == {True}
     assert cells[0] == next(c for c in RELEASED.all_cells() if c.method == "fadas-da")
-    assert reproduce(small, "large-cifar10-released", "--rounds", 2).exit_code == 0
-    assert len(list(small.glob("results/*/*released*.json"))) == len(RELEASED.rows) * len(RELEASED.columns)
+    assert reproduce(small_paper, "large-cifar10-released", "--rounds", 2).exit_code == 0
+    assert len(list(small_paper.glob("results/*/*released*.json"))) == len(RELEASED.rows) * len(RELEASED.columns)
 
 
 def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
-    result(0.7, 0.01, tmp_path)
+    save_method(0.7, 0.01, tmp_path)
     cell = next(cell for cell in RELEASED.all_cells() if cell.method == "fadas")
-    result(0.72, 0.0, tmp_path, changes=cell.changes)
+    save_method(0.72, 0.0, tmp_path, changes=cell.changes)
     Cell("cifar10-large-dir0.3", "fadas", 1, cell.changes).path(tmp_path).unlink()
     page = list(blocks(tmp_path))
     delays = "seed 1: tau_max 9, tau_avg 2.5, tau_med 2"
@@ -244,7 +229,7 @@ def test_what_has_not_been_run_is_never_filled_in(tmp_path):
 
 def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
     for name in ("ca2fl", "fadas"):
-        result(0.7, 0.01, tmp_path, method=name)
+        save_method(0.7, 0.01, tmp_path, method=name)
     write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "large-worst-case-delays) | ▼ 2, · 8, 2 not in the paper | · 8 |" in text
@@ -253,7 +238,7 @@ def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
 
 
 def test_a_seed_alone_is_no_verdict_on_three(tmp_path):
-    result(0.7, 0.01, tmp_path)
+    save_method(0.7, 0.01, tmp_path)
     three = artefacts()["large-cifar10-seeds"]
     measured = measured_accuracy(three, next(row for row in three.rows if row.method == "fadas"), 0, tmp_path)
     assert (measured.text, measured.verdict) == ("70.0 (1 of 3 seeds)", "not run")
@@ -281,19 +266,19 @@ def test_a_seed_alone_is_no_verdict_on_three(tmp_path):
     ids=str,
 )
 def test_a_damaged_result_is_named(tmp_path, changes):
-    result(0.7, 0.01, tmp_path)
+    save_method(0.7, 0.01, tmp_path)
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(ConfigError, match=r"fadas-1.json is not a result"):
         write_page(tmp_path / "page.md", tmp_path)
 
 
-def test_a_damaged_result_may_be_deleted(small):
-    path = Cell("cifar10-large-dir0.1", "fadas", 1).path(small / "results")
+def test_a_damaged_result_may_be_deleted(small_paper):
+    path = Cell("cifar10-large-dir0.1", "fadas", 1).path(small_paper / "results")
     path.parent.mkdir(parents=True)
     path.write_text("{")
     for words in (["large-cifar10", "--only", "fadas"], ["report"], ["list"]):
-        assert str(reproduce(small, *words).exception).endswith("; delete it to run the cell anew")
+        assert str(reproduce(small_paper, *words).exception).endswith("; delete it to run the cell anew")
 
 
 def test_remarks_stand_below_their_artefact(tmp_path):
@@ -319,105 +304,101 @@ def test_a_published_number_is_the_same_wherever_it_stands():
                     assert seen.setdefault((one.source, experiment, row.method), number) == number, (one.name, row.name)
 
 
-def test_a_result_of_other_settings_is_not_taken_for_the_cells(small):
-    assert reproduce(small, "large-cifar10", "--only", "fadas").exit_code == 0
-    path = small / "experiments/cifar10-large-dir0.1.toml"
+def test_a_result_of_other_settings_is_not_taken_for_the_cells(small_paper):
+    assert reproduce(small_paper, "large-cifar10", "--only", "fadas").exit_code == 0
+    path = small_paper / "experiments/cifar10-large-dir0.1.toml"
     path.write_text(path.read_text().replace("eta = 0.0001", "eta = 0.05"))
-    message = str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
+    message = str(reproduce(small_paper, "large-cifar10", "--only", "fadas").exception)
     assert "fadas-1.json has other settings than cifar10-large-dir0.1.toml gives now; delete it" in message
 
 
-def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small):
-    path = small / "experiments/cifar10-large-dir0.1.toml"
+def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small_paper):
+    path = small_paper / "experiments/cifar10-large-dir0.1.toml"
     path.write_text(path.read_text() + '[faults.all]\nkind = "nan"\nstart = 3.0\n')
     for ran in (2, 0):
-        shown = reproduce(small, "large-cifar10", "--only", "fadas")
+        shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
         assert f"large-cifar10: {ran} cells run, 0 left" in shown.output
         assert str(shown.exception).startswith("1 of 2 runs diverged: cifar10-large-dir0.1 fadas-1; the report says so")
-    kept = read_result(small / "results/cifar10-large-dir0.1/fadas-1.json")
+    kept = read_result(small_paper / "results/cifar10-large-dir0.1/fadas-1.json")
     assert (kept.accuracy, kept.time_to_target) == (None, None)
     assert kept.diverged.startswith("none of the last")
     assert kept.curve
-    (wild, sound) = (measured_accuracy(TABLE, FADAS, column, small / "results") for column in (0, 1))
+    (wild, sound) = (measured_accuracy(TABLE, FADAS, column, small_paper / "results") for column in (0, 1))
     assert (wild.text, wild.verdict) == ("diverged", "worse")
     assert sound.text[0].isdigit()
     three = artefacts()["large-cifar10-seeds"]
     row = next(row for row in three.rows if row.method == "fadas")
-    assert measured_accuracy(three, row, 0, small / "results").text == "diverged (1 of 3 seeds)"
-    shown = [row for block in blocks(small / "results") for row in block.rows if row[0] == "FADAS"]
+    assert measured_accuracy(three, row, 0, small_paper / "results").text == "diverged (1 of 3 seeds)"
+    shown = [row for block in blocks(small_paper / "results") for row in block.rows if row[0] == "FADAS"]
     assert any("diverged ▼" in row for row in shown)
     steady = next(row for row in shown if " to " in row[3])
     assert steady[1] == "", "of its curve there is no last fifth"
-    figure = next(block for block in blocks(small / "results") if block.text == "large-cifar10-2")
+    figure = next(block for block in blocks(small_paper / "results") if block.text == "large-cifar10-2")
     assert figure.curves["FADAS"]
-    assert all(block.text != "large-cifar10-1" for block in blocks(small / "results")), "nothing to draw"
+    assert all(block.text != "large-cifar10-1" for block in blocks(small_paper / "results")), "nothing to draw"
 
 
-def test_how_to_compute_is_the_users_choice(small):
+def test_how_to_compute_is_the_users_choice(small_paper):
     """The experiment files name options of one executor: another one does not stumble over them."""
     for name in ("inline", "batched"):
-        assert reproduce(small, "large-cifar10", "--only", "fadas", "--executor", name, "--rounds", 2).exit_code == 0
-        shutil.rmtree(small / "results")
-        shutil.rmtree(small / "runs")
+        assert (
+            reproduce(small_paper, "large-cifar10", "--only", "fadas", "--executor", name, "--rounds", 2).exit_code == 0
+        )
+        shutil.rmtree(small_paper / "results")
+        shutil.rmtree(small_paper / "runs")
 
 
-def test_a_cell_in_one_precision_is_not_continued_in_another(small):
+def test_a_cell_in_one_precision_is_not_continued_in_another(small_paper):
     words = ["large-cifar10", "--only", "fadas", "--rounds", 2, "--executor", "inline"]
-    assert reproduce(small, *words, "--set", "executor.precision=bf16").exit_code == 0
-    assert "0 cells run" in reproduce(small, *words).output, (
+    assert reproduce(small_paper, *words, "--set", "executor.precision=bf16").exit_code == 0
+    assert "0 cells run" in reproduce(small_paper, *words).output, (
         "its result is the cell's, and the page says how it was made"
     )
-    shutil.rmtree(small / "results")
-    message = str(reproduce(small, *words).exception)
+    shutil.rmtree(small_paper / "results")
+    message = str(reproduce(small_paper, *words).exception)
     assert "(executor.precision was 'bf16' and is 'fp32'); give the options it was begun with" in message
 
 
-def test_rounds_are_those_of_the_cell(small):
-    assert reproduce(small, "ablation-buffer-rounds", "--rounds", 4, "--only", "fadas").exit_code == 0
-    assert [len(read_result(path).curve) for path in small.glob("results/*/*.json")] == [4, 4, 4]
-    assert reproduce(small, "large-cifar10", "--rounds", 4, "--only", "fedasync").exit_code == 0
+def test_rounds_are_those_of_the_cell(small_paper):
+    assert reproduce(small_paper, "ablation-buffer-rounds", "--rounds", 4, "--only", "fadas").exit_code == 0
+    assert [len(read_result(path).curve) for path in small_paper.glob("results/*/*.json")] == [4, 4, 4]
+    assert reproduce(small_paper, "large-cifar10", "--rounds", 4, "--only", "fedasync").exit_code == 0
     assert (
-        read_result(small / "results/cifar10-large-dir0.1/fedasync,rounds=4-1.json").curve[-1][1] == 20
+        read_result(small_paper / "results/cifar10-large-dir0.1/fedasync,rounds=4-1.json").curve[-1][1] == 20
     )  # 4 x M updates
 
 
-def test_a_cell_that_another_process_is_at_is_left_to_it(small):
-    lock = small / "runs/cifar10-large-dir0.1/fadas-1/.lock"
-    lock.parent.mkdir(parents=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        shown = reproduce(small, "large-cifar10", "--only", "fadas")
+def test_a_cell_that_another_process_is_at_is_left_to_it(small_paper):
+    with hold_lock(small_paper / "runs/cifar10-large-dir0.1/fadas-1"):
+        shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
     assert "another process is at it" in shown.output
     assert "1 cells run, 1 left" in shown.output
     left = "1 of 2 cells left out, in use by another process: cifar10-large-dir0.1 fadas-1; wait for it"
     assert str(shown.exception) == left
-    assert [path.parent.name for path in small.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
+    assert [path.parent.name for path in small_paper.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
 
 
-def test_a_cell_that_another_process_finishes_meanwhile_is_tried_once_more(small, monkeypatch):
-    folder = small / "runs/cifar10-large-dir0.1/fadas-1"
-    folder.mkdir(parents=True)
-    file = (folder / ".lock").open("w")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    monkeypatch.setattr("fadas.paper.run_cells.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
-    shown = reproduce(small, "large-cifar10", "--only", "fadas")
+def test_a_cell_that_another_process_finishes_meanwhile_is_tried_once_more(small_paper, monkeypatch):
+    with hold_lock(small_paper / "runs/cifar10-large-dir0.1/fadas-1") as file:
+        monkeypatch.setattr("fadas.paper.run_cells.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
+        shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
     assert shown.exit_code == 0, shown.output
     assert "another process is at it" in shown.output
     assert "2 cells run, 0 left" in shown.output
 
 
-def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(small):
-    foreign = small / "runs/cifar10-large-dir0.3/fadas-1"
+def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(small_paper):
+    foreign = small_paper / "runs/cifar10-large-dir0.3/fadas-1"
     foreign.mkdir(parents=True)
     (foreign / "cat.jpg").touch()
-    assert "is not a run of fadas; use --work DIR" in str(reproduce(small, "large-cifar10").exception)
-    assert not (small / "runs/cifar10-large-dir0.1").exists()
+    assert "is not a run of fadas; use --work DIR" in str(reproduce(small_paper, "large-cifar10").exception)
+    assert not (small_paper / "runs/cifar10-large-dir0.1").exists()
 
 
-def test_a_cell_that_another_process_has_just_finished_is_read(small, monkeypatch):
-    assert reproduce(small, "large-cifar10", "--only", "fedbuff").exit_code == 0
-    kept = {path: path.read_text() for path in small.glob("results/*/*.json")}
-    summaries = [path.rename(path.with_name("away")) for path in small.glob("runs/*/*/summary.json")]
+def test_a_cell_that_another_process_has_just_finished_is_read(small_paper, monkeypatch):
+    assert reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exit_code == 0
+    kept = {path: path.read_text() for path in small_paper.glob("results/*/*.json")}
+    summaries = [path.rename(path.with_name("away")) for path in small_paper.glob("runs/*/*/summary.json")]
     for path in kept:
         path.unlink()
 
@@ -429,21 +410,21 @@ def test_a_cell_that_another_process_has_just_finished_is_read(small, monkeypatc
         take(folder)
 
     monkeypatch.setattr(lock, "acquire", take)
-    shown = reproduce(small, "large-cifar10", "--only", "fedbuff")
+    shown = reproduce(small_paper, "large-cifar10", "--only", "fedbuff")
     assert shown.exit_code == 0, shown.output
-    assert {path: path.read_text() for path in small.glob("results/*/*.json")} == kept, "not trained again"
+    assert {path: path.read_text() for path in small_paper.glob("results/*/*.json")} == kept, "not trained again"
 
 
-def test_a_broken_run_says_how_to_begin_anew(small):
-    assert reproduce(small, "large-cifar10", "--only", "fadas").exit_code == 0
-    shutil.rmtree(small / "results")
-    metrics = small / "runs/cifar10-large-dir0.1/fadas-1/metrics.jsonl"
+def test_a_broken_run_says_how_to_begin_anew(small_paper):
+    assert reproduce(small_paper, "large-cifar10", "--only", "fadas").exit_code == 0
+    shutil.rmtree(small_paper / "results")
+    metrics = small_paper / "runs/cifar10-large-dir0.1/fadas-1/metrics.jsonl"
     metrics.write_text(metrics.read_text()[:100])
-    assert "to run the cell anew" in str(reproduce(small, "large-cifar10", "--only", "fadas").exception)
+    assert "to run the cell anew" in str(reproduce(small_paper, "large-cifar10", "--only", "fadas").exception)
 
 
 def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_path):
-    result(0.7, 0.01, tmp_path)
+    save_method(0.7, 0.01, tmp_path)
     source = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
 
     def add(experiment, seed, *changes):
@@ -468,7 +449,7 @@ def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_pat
 
 
 def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
-    result(0.7, 0.01, tmp_path)
+    save_method(0.7, 0.01, tmp_path)
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
     curve = [[step, 5 * step, float(step), step / 100] for step in range(1, 101)]
     path.write_text(json.dumps({**json.loads(path.read_text()), "curve": curve}))
@@ -494,7 +475,7 @@ def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files()
     ],
 )
 def test_the_page_says_in_which_precision(tmp_path, executor, precision):
-    result(0.7, 0.01, tmp_path)
+    save_method(0.7, 0.01, tmp_path)
     for path in tmp_path.glob("*/*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "config": {"executor": executor}}))
     assert f", {precision}, torch" in _made(tmp_path)

@@ -5,29 +5,19 @@ import threading
 import pytest
 import torch
 
-from conftest import make_task
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.presets import ALGORITHMS, FADAS
 from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
-from fadas.executors import EXECUTORS
 from fadas.runs import checkpoint
 from fadas.simulation import snapshot
-from fadas.simulation.delays import Delays, Large
 from fadas.simulation.faults import Fault
-from fadas.simulation.planner import plan
-from fadas.simulation.simulator import simulate
-from fadas.training.sgd import LocalSGD
-
-LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
+from helpers.training import assert_same_model, make_simulation, make_task
 
 
-def make(task, algorithm, executor="inline", faults=(), checks=None, steps=12, schedule=None, **options):
-    delays = Delays(Large(), dropout=0.1, deadline=70.0, faults=tuple(faults))
-    p = plan(schedule or algorithm.schedule(5, 3), len(task.clients), delays, steps=steps, seed=3)
-    made = EXECUTORS[executor](task, LOCAL, p.seed, "cpu")
-    return simulate(p, task, algorithm, LOCAL, executor=made, checks=checks, **options)
+def make(task, algorithm, executor="inline", **options):
+    return make_simulation(task, algorithm, executor, deadline=70.0, **options)
 
 
 def stop_after(simulation, updates):
@@ -50,9 +40,8 @@ def through_disk(simulation, folder):
     return checkpoint.read_checkpoint(checkpoint.write_checkpoint(folder, values["version"], tensors, values))
 
 
-def same(one, two):
-    assert torch.equal(one.server.model.params, two.server.model.params)
-    assert torch.equal(one.server.model.buffers, two.server.model.buffers)
+def assert_same_state(one, two):
+    assert_same_model(one.server.model, two.server.model)
     assert one.server.state.slots.keys() == two.server.state.slots.keys()
     assert all(torch.equal(value, two.server.state.slots[name]) for name, value in one.server.state.slots.items())
 
@@ -75,7 +64,7 @@ def test_every_algorithm_goes_on_from_anywhere_with_the_same_bits(name, executor
         snapshot.restore(second, *through_disk(first, tmp_path))
         records += [r.as_dict() for r in second]
         assert records == expected
-        same(second, whole)
+        assert_same_state(second, whole)
 
 
 @pytest.mark.parametrize(("schedule", "updates"), [(None, 5), (Schedule(5, 3, "released"), 1)], ids=str)
@@ -83,7 +72,7 @@ def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
     task = make_task(sizes=(4, 17, 30, 8))
     options = {
         "schedule": schedule,
-        "faults": [Fault("nan", (1,)), Fault("fail", (2,)), Fault("noise", (3,), end=20, scale=100.0)],
+        "faults": (Fault("nan", (1,)), Fault("fail", (2,)), Fault("noise", (3,), end=20, scale=100.0)),
         "checks": Checks(norm=50.0),
         "steps": 25,
     }
@@ -104,7 +93,7 @@ def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
         state = through_disk(simulation, tmp_path)
     assert sittings > 10
     assert records == expected
-    same(simulation, whole)
+    assert_same_state(simulation, whole)
     assert len(checkpoint.found(tmp_path)) == 2
 
 
@@ -157,7 +146,7 @@ def test_what_belongs_to_another_run_is_refused_and_changes_nothing(tmp_path):
             snapshot.restore(fresh, bad_tensors, bad_values)
     whole = make(task, FADAS())
     assert [r.as_dict() for r in fresh] == [r.as_dict() for r in whole]
-    same(fresh, whole)
+    assert_same_state(fresh, whole)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "huge header", "digest only"])

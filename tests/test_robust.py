@@ -5,39 +5,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import make_task
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, Mean
 from fadas.algorithms.robust import Clipped, Median, Trimmed
 from fadas.algorithms.step_sizes import Constant
-from fadas.core.ledger import Job, Step
-from fadas.core.model import Model, ServerState, Update
 from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.faults import Fault
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
-
-
-def combine(rule, deltas):
-    jobs = tuple(Job(k, k, 0) for k in range(len(deltas)))
-    state = ServerState(0, Model(torch.zeros_like(deltas[0]), torch.zeros(0)))
-    updates = [Update(j, d, torch.zeros(0), state.model.params, 1) for j, d in zip(jobs, deltas, strict=True)]
-    return rule(state, Step(0, jobs), updates, 100)[0]
+from helpers.training import make_task
+from helpers.updates import combine_deltas
 
 
 def test_by_hand():
     deltas = [torch.tensor(v) for v in ([1.0, 9.0], [2.0, 0.0], [30.0, 3.0])]
-    assert combine(Median(), deltas).tolist() == [2.0, 3.0]
-    assert combine(Median(), deltas[:2]).tolist() == [1.5, 4.5]
-    assert combine(Trimmed(1), deltas).tolist() == [2.0, 3.0]
-    assert combine(Trimmed(0), deltas).tolist() == [11.0, 4.0]
+    assert combine_deltas(Median(), deltas).tolist() == [2.0, 3.0]
+    assert combine_deltas(Median(), deltas[:2]).tolist() == [1.5, 4.5]
+    assert combine_deltas(Trimmed(1), deltas).tolist() == [2.0, 3.0]
+    assert combine_deltas(Trimmed(0), deltas).tolist() == [11.0, 4.0]
     lengths = [d.norm() for d in deltas]  # 9.06, 2, 30.1: the median is the first
     expected = (deltas[0] + deltas[1] + deltas[2] * lengths[0] / lengths[2]) / 3
-    torch.testing.assert_close(combine(Clipped(), deltas), expected)
+    torch.testing.assert_close(combine_deltas(Clipped(), deltas), expected)
     expected = (deltas[1] + deltas[2] * lengths[1] / lengths[2]) / 2  # of two lengths, the smaller one
-    torch.testing.assert_close(combine(Clipped(), deltas[1:]), expected)
-    torch.testing.assert_close(combine(Clipped(1.0), deltas), sum(d / d.norm() for d in deltas) / 3)
+    torch.testing.assert_close(combine_deltas(Clipped(), deltas[1:]), expected)
+    torch.testing.assert_close(combine_deltas(Clipped(1.0), deltas), sum(d / d.norm() for d in deltas) / 3)
 
 
 @settings(max_examples=150)
@@ -55,7 +47,7 @@ def test_the_stated_number_of_bad_updates_is_withstood(count, seed, attack, data
             "same": honest_all[-1:].expand(bad, 6) * 1e3,
         }[attack]
         honest = deltas[bad:]
-        result = combine(rule, list(deltas))
+        result = combine_deltas(rule, list(deltas))
         if isinstance(rule, Clipped):
             assert result.norm() <= honest.norm(dim=1).max() * (1 + 1e-5)
         else:
@@ -68,7 +60,7 @@ def test_what_is_stated():
     assert Trimmed(2).withstands(10) == 2
     assert [Clipped().withstands(m) for m in (1, 2, 3, 10)] == [0, 1, 1, 5]
     with pytest.raises(ValueError, match="leaves nothing of a buffer of 4"):
-        combine(Trimmed(2), [torch.ones(2)] * 4)
+        combine_deltas(Trimmed(2), [torch.ones(2)] * 4)
     for bad in ({"trim": -1},):
         with pytest.raises(ValueError, match="trim"):
             Trimmed(**bad)

@@ -9,39 +9,12 @@ from fadas.runs.run_reader import find_runs, read_run, unfinished_runs
 from fadas.runs.serialization import to_json
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
-
-TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
-
-
-def line(step, accuracy=None, taus=(0, 2)):
-    jobs = [{"id": 9 * step + k, "client": k, "tau": tau, "start": 0.0, "end": 1.0} for k, tau in enumerate(taus)]
-    return {
-        "step": step,
-        "time": 10.0 * step,
-        "updates": 2 * step,
-        "eta": 0.1,
-        "jobs": jobs,
-        "train_loss": 1.0,
-        "dropped": 0,
-        "expired": 0,
-        "refused": {},
-        "metrics": None if accuracy is None else {"accuracy": accuracy},
-    }
-
-
-def write(folder, lines, finish=True):
-    writer = Writer(folder, TABLES)
-    for item in lines:
-        writer.append(item)
-    if finish:
-        writer.finish({"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summarise(lines)})
-    else:
-        writer.close()
+from helpers.folders import TABLES, make_record, write_run
 
 
 def test_round_trip(tmp_path):
-    lines = [line(1), line(2, 0.5)]
-    write(tmp_path / "a-0", lines)
+    lines = [make_record(1), make_record(2, 0.5)]
+    write_run(tmp_path / "a-0", lines)
     run = read_run(tmp_path / "a-0")
     assert run.records == lines
     assert run.config == TABLES
@@ -53,10 +26,10 @@ def test_round_trip(tmp_path):
 def test_check(tmp_path):
     folder = tmp_path / "a-0"
     assert is_finished(folder, TABLES) is False
-    write(folder, [line(1)], finish=False)
+    write_run(folder, [make_record(1)], finish=False)
     assert is_finished(folder, TABLES) is False, "an unfinished run is started again"
     assert unfinished_runs(tmp_path) == ["a-0"]
-    write(folder, [line(1)])
+    write_run(folder, [make_record(1)])
     assert is_finished(folder, TABLES) is True
     assert is_finished(folder, TABLES, overwrite=True) is False
     with pytest.raises(ConfigError, match="written meanwhile"):
@@ -96,7 +69,7 @@ def test_check(tmp_path):
 
 def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
     folder = tmp_path / "a-0"
-    write(folder, [line(1)], finish=False)
+    write_run(folder, [make_record(1)], finish=False)
     mine = ["notes.tmp", "checkpoint-notes.txt", "checkpoint-best.ckpt", "checkpoint-000000050-copy.ckpt"]
     for name in mine:
         (folder / name).write_text("mine")
@@ -112,8 +85,8 @@ def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
     assert is_finished(folder, TABLES) is False, "copies of checkpoints are no interrupted run"
     (folder / passing[0]).write_text("")
     writer = Writer(folder, TABLES, resume=True)
-    writer.append(line(1))
-    writer.finish(summarise([line(1)]))
+    writer.append(make_record(1))
+    writer.finish(summarise([make_record(1)]))
     there = {path.name for path in folder.iterdir()}
     assert there >= {*mine, "checkpoint-kept"}
     assert not there & {*passing}
@@ -126,7 +99,7 @@ def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
 
 def test_summary():
     accuracies = [0.1, 0.5, 0.6, 0.7, 0.8, 0.9]
-    lines = [line(k + 1, a, taus=(0, k)) for k, a in enumerate(accuracies)]
+    lines = [make_record(k + 1, a, taus=(0, k)) for k, a in enumerate(accuracies)]
     summary = summarise(lines, target=0.65)
     assert summary["accuracy"] == pytest.approx(0.7)
     assert summary["accuracy_std"] == pytest.approx(0.02**0.5)
@@ -134,8 +107,8 @@ def test_summary():
     assert (summary["tau_max"], summary["tau_avg"], summary["tau_med"]) == (5, 2.5, 2.5)
     assert summarise(lines, target=0.95)["time_to_target"] is None
     for none in (None, math.nan, math.inf):  # what a run that goes on reads back, and what it had
-        odd = {**line(9), "metrics": {"accuracy": none}}
-        one, other = summarise([odd, *lines, odd], target=0.65), summarise([*lines, line(9)], target=0.65)
+        odd = {**make_record(9), "metrics": {"accuracy": none}}
+        one, other = summarise([odd, *lines, odd], target=0.65), summarise([*lines, make_record(9)], target=0.65)
         assert [one[k] for k in ("accuracy", "accuracy_std", "time_to_target")] == [
             other[k] for k in ("accuracy", "accuracy_std", "time_to_target")
         ]
@@ -143,7 +116,7 @@ def test_summary():
     assert "target" not in summarise(lines)
 
 
-GOOD = line(1, 0.5)
+GOOD = make_record(1, 0.5)
 SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summarise([GOOD])}
 
 
@@ -159,7 +132,7 @@ SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summari
         ("metrics.jsonl", ""),
         ("metrics.jsonl", "not json\n"),
         ("metrics.jsonl", "3\n"),
-        ("metrics.jsonl", to_json(line(7, 0.5))),
+        ("metrics.jsonl", to_json(make_record(7, 0.5))),
         *(
             ("metrics.jsonl", to_json({k: v for k, v in GOOD.items() if k != key}))
             for key in ("time", "jobs", "dropped", "refused", "metrics")
@@ -175,7 +148,7 @@ SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summari
     ],
 )
 def test_damaged_folders(tmp_path, file, text):
-    write(tmp_path / "a-0", [GOOD])
+    write_run(tmp_path / "a-0", [GOOD])
     find_runs(tmp_path)
     (tmp_path / "a-0" / file).write_text(text)
     with pytest.raises(ConfigError, match=f"a-0 is damaged: {file}: "):
@@ -183,7 +156,7 @@ def test_damaged_folders(tmp_path, file, text):
 
 
 def test_foreign_files_are_passed_over(tmp_path):
-    write(tmp_path / "a-0", [GOOD])
+    write_run(tmp_path / "a-0", [GOOD])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "summary.json").write_text("[]")
     (tmp_path / "summary.json").write_text("[]")
@@ -193,7 +166,7 @@ def test_foreign_files_are_passed_over(tmp_path):
 def test_nothing_there(tmp_path):
     with pytest.raises(ConfigError, match=f"no finished runs in {tmp_path}$"):
         find_runs(tmp_path)
-    write(tmp_path / "fadas" / "eta=1-0", [GOOD])
+    write_run(tmp_path / "fadas" / "eta=1-0", [GOOD])
     with pytest.raises(ConfigError, match=f", but in {tmp_path / 'fadas'}$"):
         find_runs(tmp_path)
     with pytest.raises(ConfigError, match="not a finished run"):

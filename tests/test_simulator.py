@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import fadas
-from conftest import make_task
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Mixing
 from fadas.algorithms.optimizers import AMSGrad
@@ -26,25 +25,14 @@ from fadas.simulation.simulator import simulate
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD, epoch_rows
-
-LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
-
-
-def make_plan(algorithm, task, steps=12, seed=3, dropout=0.1, schedule=None):
-    schedule = schedule or algorithm.schedule(5, 3)
-    return plan(schedule, len(task.clients), Delays(Large(), dropout=dropout), steps=steps, seed=seed)
-
-
-def run(p, task, algorithm, **options):
-    simulation = simulate(p, task, algorithm, LOCAL, **{"executor": "inline", **options})
-    return list(simulation), simulation.server.model
+from helpers.training import LOCAL, assert_same_model, make_plan, make_task, run_simulation
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_live_server_driven_by_the_same_arrivals_gives_the_same_bits(name):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), ALGORITHMS[name]()
-    p = make_plan(algorithm, task)
-    _, simulated = run(p, task, algorithm)
+    p = make_plan(algorithm, len(task.clients))
+    _, simulated = run_simulation(p, task, algorithm)
 
     flat = FlatModule(task.module(p.seed))
     server = Server(algorithm, p.ledger(), flat.read())
@@ -58,16 +46,15 @@ def test_a_live_server_driven_by_the_same_arrivals_gives_the_same_bits(name):
             jobs = server.drop(job)
         waiting |= {job.id: job for job in jobs}
     assert server.state.version == p.steps
-    assert torch.equal(server.model.params, simulated.params)
-    assert torch.equal(server.model.buffers, simulated.buffers)
+    assert_same_model(server.model, simulated)
 
 
 def test_fadas_da_against_a_naive_implementation_of_algorithm_1():
     """Whole modules, torch.optim on the clients, the recurrences of the paper on the server, no fadas arithmetic."""
     task, eta, tau_c = make_task(clients=10), 0.05, 2
     algorithm = fadas.FADAS_DA(eta=eta, tau_c=tau_c)
-    p = make_plan(algorithm, task, steps=30)
-    records, model = run(p, task, algorithm)
+    p = make_plan(algorithm, len(task.clients), steps=30)
+    records, model = run_simulation(p, task, algorithm)
 
     module = task.module(p.seed)
     x = parameters_to_vector(module.parameters()).detach()
@@ -105,8 +92,8 @@ def test_the_schedule_of_the_released_code():
     and everybody's delta taken against the newest one."""
     task = make_task(clients=12, batchnorm=True)
     algorithm, M = Algorithm(optimizer=AMSGrad(bias_correction=True), step_size=Constant(0.05)), 3
-    p = make_plan(algorithm, task, steps=15, dropout=0.0, schedule=Schedule(5, M, "released"))
-    _, model = run(p, task, algorithm)
+    p = make_plan(algorithm, len(task.clients), steps=15, dropout=0.0, schedule=Schedule(5, M, "released"))
+    _, model = run_simulation(p, task, algorithm)
 
     flat = FlatModule(task.module(p.seed))
     x = last = flat.read()
@@ -154,15 +141,15 @@ def test_a_late_client_s_model_is_its_own_whatever_its_delta_is_taken_against():
 def test_synchronous_fadas_is_fedams_and_fedbuff_refilled_per_round_is_fedavg(task):
     rounds = Schedule(4, 4, "round")
     for asynchronous, synchronous in ((FADAS(), FedAMS()), (FedBuff(), FedAvg())):
-        p = make_plan(synchronous, task, schedule=rounds)
+        p = make_plan(synchronous, len(task.clients), schedule=rounds)
         assert p.schedule == synchronous.schedule(4, 4)
-        one, two = run(p, task, asynchronous)[1], run(p, task, synchronous)[1]
+        one, two = run_simulation(p, task, asynchronous)[1], run_simulation(p, task, synchronous)[1]
         assert torch.equal(one.params, two.params)
 
 
 def test_fedavg_is_the_mean_of_the_clients_models(task):
-    p = make_plan(FedAvg(), task, steps=1, dropout=0.0)
-    _, model = run(p, task, FedAvg())
+    p = make_plan(FedAvg(), len(task.clients), steps=1, dropout=0.0)
+    _, model = run_simulation(p, task, FedAvg())
     flat = FlatModule(task.module(p.seed))
     start = flat.read()
     jobs = [p.job(int(id)) for id in p.arrivals[0]]
@@ -187,13 +174,12 @@ class AnyOrder(Inline):
 @pytest.mark.parametrize("batchnorm", [False, True])
 def test_the_order_of_execution_does_not_matter(batchnorm):
     task = make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 8))
-    p = make_plan(FADAS(), task)
+    p = make_plan(FADAS(), len(task.clients))
     eager = AnyOrder(task, LOCAL, p.seed)
     eager.plan = p
-    records, model = run(p, task, FADAS())
-    other_records, other = run(p, task, FADAS(), executor=eager)
-    assert torch.equal(model.params, other.params)
-    assert torch.equal(model.buffers, other.buffers)
+    records, model = run_simulation(p, task, FADAS())
+    other_records, other = run_simulation(p, task, FADAS(), executor=eager)
+    assert_same_model(model, other)
     assert [r.metrics for r in records] == [r.metrics for r in other_records]
 
 
@@ -216,23 +202,23 @@ def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, d
         for make in ALGORITHMS.values():
             algorithm = make()
             p = plan(algorithm.schedule(5, 3), 8, Delays(model, dropout=0.1), steps=4, seed=3)
-            records, one = run(p, task, algorithm)
+            records, one = run_simulation(p, task, algorithm)
             make = partial(EXECUTORS[name], task, LOCAL, p.seed, device, **precise)
-            others, two = run(p, task, algorithm, executor=make())
+            others, two = run_simulation(p, task, algorithm, executor=make())
             torch.testing.assert_close(two.params.cpu(), one.params, rtol=1e-3, atol=1e-4)
             torch.testing.assert_close(two.buffers.cpu(), one.buffers, rtol=1e-3, atol=1e-5)
             assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
-    again = run(p, task, algorithm, executor=make())[1]
+    again = run_simulation(p, task, algorithm, executor=make())[1]
     assert torch.equal(again.params, two.params), "an executor must repeat itself exactly"
 
 
 def test_batched_looks_ahead(task):
     """The jobs pending when the first is needed train in one call, whatever version they start from."""
-    p = make_plan(FADAS(), task, steps=20, dropout=0.0)
+    p = make_plan(FADAS(), len(task.clients), steps=20, dropout=0.0)
     executor = Batched(task, LOCAL, p.seed)
     calls, inner = [], executor._trainer.train
     executor._trainer.train = lambda work: calls.append(work) or inner(work)
-    run(p, task, FADAS(), executor=executor)
+    run_simulation(p, task, FADAS(), executor=executor)
     sizes = [len(work) for work in calls]
     assert sum(sizes) == 60, "every needed job is trained once, no other is"
     assert sizes[0] == sum(p.needed[:5])
@@ -242,8 +228,8 @@ def test_batched_looks_ahead(task):
 
 
 def test_records(task):
-    p = make_plan(FADAS(), task, steps=7)
-    records, _ = run(p, task, FADAS(), eval_every=3)
+    p = make_plan(FADAS(), len(task.clients), steps=7)
+    records, _ = run_simulation(p, task, FADAS(), eval_every=3)
     start = FlatModule(task.module(p.seed)).read()
     assert [r.step for r in records] == list(range(1, 8))
     assert [r.metrics is not None for r in records] == [False, False, True, False, False, True, True]
@@ -264,7 +250,7 @@ def test_records(task):
 
 
 def test_evaluation_sees_the_model_that_the_step_made(task):
-    p = make_plan(FADAS(), task, steps=3)
+    p = make_plan(FADAS(), len(task.clients), steps=3)
     simulation = simulate(p, task, FADAS(eta=0.5), LOCAL)
     for record in simulation:
         module = task.module()
@@ -281,7 +267,7 @@ def test_jobs_that_reach_no_step_are_not_trained_and_time_limits_simulate(task):
             trained.append(job.id)
             super().submit(job, start, due)
 
-    records, _ = run(p, task, FADAS(), executor=Counting(task, LOCAL, p.seed))
+    records, _ = run_simulation(p, task, FADAS(), executor=Counting(task, LOCAL, p.seed))
     assert sorted(trained) == sorted(p.arrivals.ravel().tolist())
     assert len(trained) < len(p.client)
     assert records[-1].updates == p.statistics()["updates"] == 4 * p.steps
@@ -290,15 +276,15 @@ def test_jobs_that_reach_no_step_are_not_trained_and_time_limits_simulate(task):
 
 def test_training_learns_and_stops_at_the_target(task):
     algorithm = Algorithm(optimizer=AMSGrad(), step_size=Constant(0.03))
-    p = make_plan(algorithm, task, steps=200)
-    records, _ = run(p, task, algorithm, target=0.8)
+    p = make_plan(algorithm, len(task.clients), steps=200)
+    records, _ = run_simulation(p, task, algorithm, target=0.8)
     assert records[-1].metrics["accuracy"] >= 0.8
     assert all(r.metrics["accuracy"] < 0.8 for r in records[:-1])
     assert len(records) < 200
 
 
 def test_state_dict_loads(task):
-    p = make_plan(FADAS(), task)
+    p = make_plan(FADAS(), len(task.clients))
     simulation = simulate(p, task, FADAS(), LOCAL)
     records = list(simulation)
     module = task.module()
@@ -320,7 +306,7 @@ def test_a_version_is_freed_with_the_last_job_that_started_from_it():
 
 
 def test_mistakes(task):
-    p = make_plan(FADAS(), task)
+    p = make_plan(FADAS(), len(task.clients))
     with pytest.raises(ValueError, match="the task has 9"):
         simulate(p, make_task(clients=9), FADAS(), LOCAL)
     with pytest.raises(ValueError, match="unknown executor"):

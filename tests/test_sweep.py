@@ -1,9 +1,6 @@
-import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +14,18 @@ from fadas.experiments.halving import HALVING, count_runs, rank_points, search_p
 from fadas.experiments.sweep import Point, grid_points, run_point, run_points, sweep_points, with_point
 from fadas.runs.run_reader import read_run
 from fadas.tasks.task import Task
+from helpers.cli import fadas_command, import_path, run_fadas
+from helpers.experiments import LONG_SWEEP, make_sweep
+from helpers.folders import read_times
+from helpers.processes import (
+    count_lines,
+    find_session,
+    hold_lock,
+    interrupt_when,
+    interruptible,
+    start_session,
+    wait_until,
+)
 
 
 def result(label, lr, seed, accuracy):
@@ -103,87 +112,44 @@ def test_a_point_below_something_that_is_no_table():
         sweep_points({"algorithms": {"a": {}}}, ["a"], [0], Path(), 0.0)
 
 
-LONG = """
-[task]
-name = "digits"
-clients = 12
-[schedule]
-concurrency = 6
-buffer = 2
-[run]
-steps = 20000
-eval_every = 500
-[algorithms.fadas]
-[sweep.fadas]
-eta = [0.001, 0.002, 0.003]
-"""
+def count_steps(root):
+    return sorted(count_lines(path) for path in root.glob("*/metrics.jsonl"))
 
 
-def alive(session):
-    """The processes of a session that are not over."""
-    states = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has just ended
-        if fields[3] == str(session) and fields[0] not in "ZX":
-            states[path.parent.name] = fields[0]
-    return states
-
-
-def interrupt(command, folder, enough, number):
-    """Start a sweep, and interrupt it as a terminal would when `enough` holds; its exit code and what it said."""
-    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  a shell's "&" ignores it
-    with subprocess.Popen(
-        command, cwd=folder, stderr=subprocess.PIPE, text=True, preexec_fn=heed, start_new_session=True
-    ) as process:
-        try:
-            deadline = time.monotonic() + 300
-            while not enough():
-                assert process.poll() is None, process.stderr.read()
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-            text = process.communicate(timeout=120)[1]
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    deadline = time.monotonic() + 60
-    while (left := alive(process.pid)) and time.monotonic() < deadline:  # multiprocessing's own tracker ends last
-        time.sleep(0.05)
-    assert not left, "something is left running"
-    return process.returncode, text
+def kill_sweep(command, folder, root):
+    """Start a sweep and kill it when two runs have trained a while. Its workers must end too."""
+    before = sum(count_steps(root))
+    with start_session(command, folder, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: len(count_steps(root)) >= 2 and sum(count_steps(root)) >= before + 20, process=process)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not find_session(process.pid), what="the workers did not end")
 
 
 @pytest.mark.parametrize(("jobs", "options"), [(1, []), (2, []), (2, ["--halving"])])
 def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_command_goes_on(jobs, options, tmp_path):
-    (tmp_path / "long.toml").write_text(LONG)
-    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", str(jobs), *options]
+    (tmp_path / "long.toml").write_text(LONG_SWEEP)
+    command = fadas_command("sweep", "long.toml", "-j", jobs, *options)
     root = tmp_path / "runs" / "long-sweep" / "fadas"
-    lines = lambda: sorted(p.read_bytes().count(b"\n") for p in root.glob("*/metrics.jsonl"))  # noqa: E731
-    made = lambda: {p: p.stat().st_mtime_ns for p in root.glob("*/config.toml")}  # noqa: E731
-    code, text = interrupt(command, tmp_path, lambda: len(lines()) == jobs and lines()[0] > 10, signal.SIGINT)
+    code, text = interrupt_when(
+        lambda: len(count_steps(root)) == jobs and count_steps(root)[0] > 10, command, tmp_path, signal.SIGINT
+    )
     assert code == 130
     assert re.fullmatch(r"fadas: interrupted( after.*)?; the same command goes on\n", text), text
     assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps what it had"
-    first, begun = lines(), made()
+    first, begun = count_steps(root), read_times(root.glob("*/config.toml"))
     assert len(begun) == jobs, "no further point begins"
-    code, _ = interrupt(command, tmp_path, lambda: lines()[0] > first[-1] + 10, signal.SIGTERM)
+    code, _ = interrupt_when(lambda: count_steps(root)[0] > first[-1] + 10, command, tmp_path, signal.SIGTERM)
     assert code == (130 if jobs == 1 else 128 + signal.SIGTERM)
-    assert made() == begun, "the runs went on: they were not begun anew"
-    done = subprocess.run([*command, "--set", "local.lr=0.5"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
+    assert read_times(root.glob("*/config.toml")) == begun, "the runs went on: they were not begun anew"
+    done = run_fadas("sweep", "long.toml", "-j", jobs, *options, "--set", "local.lr=0.5", cwd=tmp_path, code=2)
     told = "holds a run with other settings (local.lr was 0.01 and is 0.5); use --out DIR, or delete it\n"
     assert done.stderr.endswith(told)
 
 
-def sweep(folder, *options, code, **environment):
-    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", *options]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), **environment}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == code, done.stderr
-    return done
+def run_sweep(folder, *options, code, **environment):
+    environment["PYTHONPATH"] = import_path(folder)
+    return run_fadas("sweep", "long.toml", *options, cwd=folder, code=code, timeout=300, **environment)
 
 
 @pytest.mark.parametrize(
@@ -194,16 +160,16 @@ def sweep(folder, *options, code, **environment):
     ],
 )
 def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(name, text, message, tmp_path):
-    (tmp_path / "long.toml").write_text(LONG)
+    (tmp_path / "long.toml").write_text(LONG_SWEEP)
     foreign = tmp_path / "o" / "fadas" / "eta=0.003-0"
     foreign.mkdir(parents=True)
     (foreign / name).write_text(text)
-    assert sweep(tmp_path, "--out", "o", code=2).stderr.startswith(f"fadas: o/fadas/eta=0.003-0 {message}")
+    assert run_sweep(tmp_path, "--out", "o", code=2).stderr.startswith(f"fadas: o/fadas/eta=0.003-0 {message}")
     assert [path.name for path in (tmp_path / "o" / "fadas").iterdir()] == ["eta=0.003-0"]
 
 
 def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
-    (tmp_path / "long.toml").write_text(LONG.replace('"digits"', '"mine:make"'))
+    (tmp_path / "long.toml").write_text(LONG_SWEEP.replace('"digits"', '"mine:make"'))
     (tmp_path / "mine.py").write_text(
         "from fadas.tasks import TASKS\n"
         "def make(clients, validation=0.0, seed=0):\n"
@@ -212,73 +178,43 @@ def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
         "    return TASKS['digits'](clients=clients, validation=validation, seed=seed)\n"
     )
     options = ["--allow-code", "--set", "run.seeds=[0, 7]", "-j", "2"]
-    assert sweep(tmp_path, *options, code=2).stderr == "fadas: task: no luck\n"
-    debug = sweep(tmp_path, *options, code=2, FADAS_DEBUG="1")
+    assert run_sweep(tmp_path, *options, code=2).stderr == "fadas: task: no luck\n"
+    debug = run_sweep(tmp_path, *options, code=2, FADAS_DEBUG="1")
     assert "in run_point" in debug.stderr, "where it happened, in the worker"
 
 
 def test_a_point_that_another_process_is_at_is_left_for_the_end(tmp_path):
-    fcntl = pytest.importorskip("fcntl")
-    (tmp_path / "long.toml").write_text(LONG.replace("20000", "20").replace("500", "5"))
+    pytest.importorskip("fcntl")
+    (tmp_path / "long.toml").write_text(LONG_SWEEP.replace("20000", "20").replace("500", "5"))
     folder = tmp_path / "runs" / "long-sweep" / "fadas" / "eta=0.001-0"
-    folder.mkdir(parents=True)
-    with (folder / ".lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with hold_lock(folder):
         left = "1 of 3 runs left out, in use by another process: fadas/eta=0.001-0; wait for it, or use --out DIR"
-        assert sweep(tmp_path, "-j", "2", code=2).stderr.splitlines()[-1] == f"fadas: {left}"
+        assert run_sweep(tmp_path, "-j", "2", code=2).stderr.splitlines()[-1] == f"fadas: {left}"
     assert {path.parent.name for path in folder.parent.glob("*/summary.json")} == {"eta=0.002-0", "eta=0.003-0"}
-    assert "3 runs" in sweep(tmp_path, code=0).stderr
+    assert "3 runs" in run_sweep(tmp_path, code=0).stderr
 
 
 def test_workers_end_with_a_sweep_that_is_killed_and_the_same_command_goes_on(tmp_path):
-    (tmp_path / "long.toml").write_text(LONG)
-    command = [sys.executable, "-m", "fadas.cli", "sweep", "long.toml", "-j", "2"]
+    (tmp_path / "long.toml").write_text(LONG_SWEEP)
+    command = fadas_command("sweep", "long.toml", "-j", 2)
     root = tmp_path / "runs" / "long-sweep" / "fadas"
-    lines = lambda: [p.read_bytes().count(b"\n") for p in root.glob("*/metrics.jsonl")]  # noqa: E731
     for _ in range(2):
-        before = sum(lines())
-        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True) as process:
-            try:
-                deadline = time.monotonic() + 300
-                while len(lines()) < 2 or sum(lines()) < before + 20:
-                    assert process.poll() is None, "refused"
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
-                process.kill()
-                process.wait()
-                while alive(process.pid):
-                    assert time.monotonic() < deadline, "a worker goes on"
-                    time.sleep(0.05)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
+        kill_sweep(command, tmp_path, root)
         assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= 2, "each run keeps what it had"
 
 
 def test_an_algorithm_that_was_asked_for_needs_a_grid_and_the_file_may_say_how_much_is_held_out(tmp_path):
-    text = LONG.replace("20000", "2").replace("[algorithms.fadas]", "[algorithms.fadas]\n[algorithms.ca2fl]")
+    text = LONG_SWEEP.replace("20000", "2").replace("[algorithms.fadas]", "[algorithms.fadas]\n[algorithms.ca2fl]")
     (tmp_path / "long.toml").write_text(text)
-    error = sweep(tmp_path, "--only", "fadas,ca2fl", code=2).stderr
+    error = run_sweep(tmp_path, "--only", "fadas,ca2fl", code=2).stderr
     assert error == "fadas: there is no grid for ca2fl; add a table such as [sweep.ca2fl]\n"
     for options, share in (([], 0.2), (["--set", "task.validation=0.4"], 0.4), (["--validation", "0.3"], 0.3)):
-        sweep(tmp_path, "--out", f"o{share}", *options, code=0)
+        run_sweep(tmp_path, "--out", f"o{share}", *options, code=0)
         assert read_run(tmp_path / f"o{share}" / "fadas" / "eta=0.001-0").config["task"]["validation"] == share
 
 
-def short(**run):
-    """Two algorithms with grids of six and one points, on digits."""
-    return {
-        "name": "short",
-        "task": {"name": "digits", "clients": 12},
-        "schedule": {"concurrency": 6, "buffer": 2},
-        "run": {"steps": 40, "eval_every": 1, **run},
-        "algorithms": {"fedbuff": {}, "fadas": {}},
-        "sweep": {"fedbuff": {"local": {"lr": [0.001, 0.01, 0.03, 0.1, 0.3, 1e30]}}, "fadas": {"eta": [0.01]}},
-    }
-
-
 def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tmp_path):
-    todo = sweep_points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
+    todo = sweep_points(make_sweep(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
     results, most = [], 0
     for result in search_points(todo, 1, HALVING):
         results.append(result)
@@ -297,7 +233,7 @@ def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tm
     assert [summary for _, summary in again] == [summary for _, summary in results], "nothing is run again"
 
     whole = {point.folder: summary for point, summary in search_points(todo, 1, (1.0,))}
-    afresh = sweep_points(short(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
+    afresh = sweep_points(make_sweep(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
     for point, summary in search_points(afresh, 1, (1.0,)):
         halved = tmp_path / "halved" / point.label / point.folder.name
         assert whole[halved].get("accuracy") == summary.get("accuracy")
@@ -306,16 +242,16 @@ def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tm
 
 
 def test_halving_needs_an_early_evaluation_and_says_so_before_anything_is_run(tmp_path):
-    todo = sweep_points(short(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
+    todo = sweep_points(make_sweep(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
     text = r"fedbuff, local\.lr=0\.001: 12\.5% of a run are 5 steps: run\.eval_every must not be 6"
     with pytest.raises(ConfigError, match=text):
         list(search_points(todo, 1, HALVING))
     assert not list(tmp_path.iterdir())
-    later = short()
+    later = make_sweep()
     later["sweep"]["fedbuff"] = {"run": {"eval_every": [1, 6]}}
     with pytest.raises(ConfigError, match=r"fedbuff, run\.eval_every=6: 12\.5% of a run are 5 steps"):
         list(search_points(sweep_points(later, ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
-    todo = sweep_points(short(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
+    todo = sweep_points(make_sweep(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
     assert all("accuracy" in summary or "diverged" in summary for _, summary in search_points(todo, 1, HALVING))
 
 
@@ -328,7 +264,7 @@ def outcomes(monkeypatch, tmp_path, last):
             yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
 
     monkeypatch.setattr(fadas.experiments.halving, "run_points", made_up)
-    tables = short()
+    tables = make_sweep()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
     return [(point.point["local.lr"], point.share, summary) for point, summary in search_points(todo, 1, HALVING)], todo
@@ -355,7 +291,7 @@ def test_for_a_point_that_diverges_late_the_next_best_goes_on(monkeypatch, tmp_p
 
 
 def test_halving_keeps_the_checkpoints_of_runs_that_had_got_further(tmp_path):
-    todo = sweep_points(short(), ["fedbuff"], [1], tmp_path, 0.2)
+    todo = sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2)
     for point in todo[:4]:
         run_point({}, replace(point, share=0.9))
     before = sorted(tmp_path.rglob("*.ckpt"))
@@ -368,30 +304,29 @@ def test_halving_keeps_the_checkpoints_of_runs_that_had_got_further(tmp_path):
 def test_a_task_without_accuracy_is_refused_before_anything_is_run(monkeypatch, tmp_path, rungs):
     monkeypatch.setattr(Task, "measured", {"r2": None})
     with pytest.raises(ConfigError, match="the task measures no accuracy"):
-        list(search_points(sweep_points(short(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
+        list(search_points(sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_task_that_holds_nothing_out_cannot_be_swept(tmp_path):
-    tables = {**short(), "task": {"name": "conftest:plain_task", "clients": 8}}
+    tables = {**make_sweep(), "task": {"name": "helpers.training:make_plain_task", "clients": 8}}
     with pytest.raises(ConfigError, match="to be swept, a task must take `validation`"):
         sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
 
 
 def test_the_first_rung_of_a_run_that_another_process_is_at_is_read(tmp_path):
-    fcntl = pytest.importorskip("fcntl")
-    todo = sweep_points(short(), ["fadas"], [1], tmp_path, 0.2)
+    pytest.importorskip("fcntl")
+    todo = sweep_points(make_sweep(), ["fadas"], [1], tmp_path, 0.2)
     first = [result for result in search_points(todo, 1, HALVING) if result[0].share < 1 / 2]
     (todo[0].folder / "summary.json").unlink()
-    with (todo[0].folder / ".lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with hold_lock(todo[0].folder):
         assert list(run_points([point for point, _ in first], 1)) == first
         with pytest.raises(ConfigError, match="1 of 1 runs left out, in use by another process"):
             list(run_points(todo, 1))
 
 
 def test_a_rung_is_judged_where_it_ended_also_after_a_line_was_torn(tmp_path):
-    (point,) = sweep_points(short(), ["fadas"], [1], tmp_path, 0.2)
+    (point,) = sweep_points(make_sweep(), ["fadas"], [1], tmp_path, 0.2)
     rungs = [replace(point, share=share) for share in (1 / 8, 1 / 2)]
     first = [run_point({}, one) for one in rungs]
     with (point.folder / "metrics.jsonl").open("a") as file:
@@ -401,19 +336,15 @@ def test_a_rung_is_judged_where_it_ended_also_after_a_line_was_torn(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_path, number):
-    (point,) = sweep_points(short(), ["fadas"], [1], tmp_path, 0.2)
+    (point,) = sweep_points(make_sweep(), ["fadas"], [1], tmp_path, 0.2)
 
     def take(simulation):
         signal.raise_signal(number)
         return fadas.simulation.snapshot.take(simulation)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" ignores it
-    try:
-        with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            patch.setattr(fadas.experiments.run, "take", take)
-            run_point({}, replace(point, share=1 / 2))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with interruptible(), monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(fadas.experiments.run, "take", take)
+        run_point({}, replace(point, share=1 / 2))
     assert list(point.folder.glob("checkpoint-*.ckpt"))
     assert run_point({}, replace(point, share=1 / 2))["updates"] == 40, "it is there already"
 
@@ -421,10 +352,10 @@ def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_p
 @pytest.mark.parametrize("share", ["x", 0.0, 1, True, None])
 def test_the_held_out_share_is_a_number_between_0_and_1(tmp_path, share):
     with pytest.raises(ConfigError, match="must lie between 0 and 1"):
-        sweep_points(short(), ["fadas"], [1], tmp_path, share)
+        sweep_points(make_sweep(), ["fadas"], [1], tmp_path, share)
 
 
 def test_runs_that_stop_at_their_target_are_not_compared(tmp_path):
-    tables = short(target=0.5, stop_at_target=True)
+    tables = make_sweep(target=0.5, stop_at_target=True)
     with pytest.raises(ConfigError, match=r"a sweep compares whole runs; set run\.stop_at_target=false"):
         sweep_points(tables, ["fadas"], [1], tmp_path, 0.2)

@@ -122,7 +122,7 @@ def settings_of(name, data):
     if name.startswith("cifar"):
         return {"verify": False, "model": "cnn"}
     if name == "files":
-        return {"path": str(data / "files"), "model": "conftest:TinyNet"}
+        return {"path": str(data / "files"), "model": "helpers.networks:TinyNet"}
     return {} if name == "digits" else {"encoder": "tiny", "max_length": 20}
 
 

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from conftest import reproduce
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import _read, as_override
 from fadas.paper.artefacts import Cell, artefacts, find_result
@@ -13,7 +12,9 @@ from fadas.paper.grid_search import entries_outside_spread, search_grid
 from fadas.paper.page import blocks
 from fadas.paper.results import SEED, Search, find_search, read_search, search_path
 from fadas.paper.run_cells import Places, make_config, write_result
-from fadas.runs import lock
+from helpers.cli import reproduce
+from helpers.folders import save_result
+from helpers.processes import hold_lock
 
 TABLE = artefacts()["large-cifar10"]
 FADAS = next(row for row in TABLE.rows if row.method == "fadas")
@@ -23,8 +24,8 @@ GRID = 21  # runs: 16 points, the best 4 of them, the best of these
 
 
 @pytest.fixture
-def places(small):
-    return Places(small / "experiments", small / "results", small / "runs")
+def places(small_paper):
+    return Places(small_paper / "experiments", small_paper / "results", small_paper / "runs")
 
 
 def quiet(name, total):
@@ -32,37 +33,39 @@ def quiet(name, total):
     return lambda done, note, total: None
 
 
-def test_what_falls_outside_is_searched_once_and_the_best_point_runs(small, places):
-    assert "0 grids searched" in reproduce(small, "large-cifar10", "--only", "fadas", "--tune").output, "nothing is run"
-    reproduce(small, "large-cifar10", "--only", "fadas")
-    shown = reproduce(small, "large-cifar10", "--only", "fadas", "--tune")
+def test_what_falls_outside_is_searched_once_and_the_best_point_runs(small_paper, places):
+    assert "0 grids searched" in reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune").output, (
+        "nothing is run"
+    )
+    reproduce(small_paper, "large-cifar10", "--only", "fadas")
+    shown = reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune")
     assert shown.exit_code == 0, shown.output
     assert "2 grids searched" in shown.output
     assert "2 cells run, 0 left" in shown.output
-    found = read_search(search_path(CELL, small / "results"))
+    found = read_search(search_path(CELL, small_paper / "results"))
     assert found.complete
     assert [share for _, share, _ in found.tried] == [1 / 8] * 16 + [1 / 2] * 4 + [1.0]
     best = sorted(found.tried[:16], key=lambda one: -one[2])[:4]
     assert all(point in [one for one, _, _ in best] for point, share, _ in found.tried if share == 1 / 2)
     assert found.winner, "the first rates of these networks are far too small"
-    tuned = find_result(Cell(EXPERIMENT, "fadas", 1, tuple(found.winner)), small / "results")
+    tuned = find_result(Cell(EXPERIMENT, "fadas", 1, tuple(found.winner)), small_paper / "results")
     assert tuned
     assert tuned.config["task"]["validation"] == 0, "the winner is measured on the test set"
-    assert tuned.accuracy > find_result(Cell(EXPERIMENT, "fadas", 1), small / "results").accuracy
-    before = {path: path.stat().st_mtime_ns for path in small.glob("results/**/*.json")}
-    assert "0 cells run" in reproduce(small, "large-cifar10", "--only", "fadas", "--tune").output
-    assert {path: path.stat().st_mtime_ns for path in small.glob("results/**/*.json")} == before
+    assert tuned.accuracy > find_result(Cell(EXPERIMENT, "fadas", 1), small_paper / "results").accuracy
+    before = {path: path.stat().st_mtime_ns for path in small_paper.glob("results/**/*.json")}
+    assert "0 cells run" in reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune").output
+    assert {path: path.stat().st_mtime_ns for path in small_paper.glob("results/**/*.json")} == before
 
 
-def test_points_see_neither_the_test_set_nor_a_reported_seed(small, places):
+def test_points_see_neither_the_test_set_nor_a_reported_seed(small_paper, places):
     result(places, 0.5)
     search_grid(CELL, places, [], None, quiet)
-    configs = [path.read_text() for path in (small / "runs").glob("**/config.toml")]
+    configs = [path.read_text() for path in (small_paper / "runs").glob("**/config.toml")]
     assert configs
     assert all("validation = 0.1\n" in text and f"seeds = [{SEED}]" in text for text in configs)
 
 
-def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small, places):
+def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small_paper, places):
     def interrupt(name, total):
         def tell(done, note, total):
             if done == 18:
@@ -75,7 +78,7 @@ def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small, places)
     path = search_path(CELL, places.results)
     begun = read_search(path)
     assert (len(begun.tried), begun.complete, begun.winner) == (18, False, None)
-    (small / "runs").rename(small / "gone")
+    (small_paper / "runs").rename(small_paper / "gone")
     whole = search_grid(CELL, places, [], None, quiet)
     assert whole.tried[:18] == begun.tried
     assert len(whole.tried) == GRID
@@ -84,29 +87,26 @@ def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small, places)
     assert (again.tried, again.winner) == (whole.tried, whole.winner)
 
 
-def test_no_checkpoint_is_kept_of_runs_that_cannot_win_any_more(small, places):
+def test_no_checkpoint_is_kept_of_runs_that_cannot_win_any_more(small_paper, places):
     most = 0
 
     def count(name, total):
         def tell(done, note, total):
             nonlocal most
-            most = max(most, len(list((small / "runs").glob("**/*.ckpt"))))
+            most = max(most, len(list((small_paper / "runs").glob("**/*.ckpt"))))
 
         return tell
 
     search_grid(CELL, places, [], None, count)
     assert most == 5, "the best quarter so far, and the last one"
-    assert len(list((small / "runs").glob("**/summary.json"))) == 1
+    assert len(list((small_paper / "runs").glob("**/summary.json"))) == 1
 
 
-def test_a_search_that_another_process_is_at_is_left_to_it(small, places):
+def test_a_search_that_another_process_is_at_is_left_to_it(small_paper, places):
     folder = places.work / EXPERIMENT / "searches" / CELL.name
-    folder.mkdir(parents=True)
-    fcntl = pytest.importorskip("fcntl")
-    with (folder / lock.NAME).open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="in use by another process"):
-            search_grid(CELL, places, [], None, quiet)
+    pytest.importorskip("fcntl")
+    with hold_lock(folder), pytest.raises(ConfigError, match="in use by another process"):
+        search_grid(CELL, places, [], None, quiet)
 
 
 def cells(places, *names, methods=("fadas", "ca2fl", "fedbuff")):
@@ -126,7 +126,7 @@ def test_only_tables_of_methods_and_what_is_outside_the_spread(places):
             cells(places, name)
 
 
-def test_results_of_other_settings_are_refused_and_those_of_other_methods_not_looked_at(small, places):
+def test_results_of_other_settings_are_refused_and_those_of_other_methods_not_looked_at(small_paper, places):
     result(places, 0.6)
     Cell(EXPERIMENT, "fedbuff", 1).path(places.results).write_text("{")
     assert cells(places, "large-cifar10", methods=["fadas"]) == [CELL]
@@ -135,11 +135,11 @@ def test_results_of_other_settings_are_refused_and_those_of_other_methods_not_lo
         cells(places, "large-cifar10", methods=["fadas"])
 
 
-def test_what_is_not_outside_runs_no_winner_although_another_table_has_searched(small, places):
+def test_what_is_not_outside_runs_no_winner_although_another_table_has_searched(small_paper, places):
     for seed, accuracy in enumerate((0.675, 0.700, 0.740), 1):  # the paper: 70.57 ± 2.04
         result(places, accuracy, seed=seed)
-    assert "1 cells run" in reproduce(small, "large-cifar10", "--only", "fadas", "--tune").output
-    shown = reproduce(small, "large-cifar10-seeds", "--only", "fadas", "--tune").output
+    assert "1 cells run" in reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune").output
+    shown = reproduce(small_paper, "large-cifar10-seeds", "--only", "fadas", "--tune").output
     assert "0 grids searched" in shown
     assert "0 cells run" in shown
     tables = [block for block in blocks(places.results) if "tuned" in block.head]
@@ -257,8 +257,8 @@ def test_a_damaged_search_is_named(places, changes):
 
 
 @pytest.mark.parametrize("words", [["large-cifar10", "--rounds", "3"], ["large-cifar10", "--seeds", "2"], ["list"]])
-def test_options_that_do_not_go_with_it(small, words):
-    assert reproduce(small, *words, "--tune").exit_code == 2
+def test_options_that_do_not_go_with_it(small_paper, words):
+    assert reproduce(small_paper, *words, "--tune").exit_code == 2
 
 
 def change(places, old, new):
@@ -271,8 +271,5 @@ def change(places, old, new):
 def result(places, accuracy, method="fadas", changes=(), seed=1):
     """A result, as a file."""
     cell = Cell(EXPERIMENT, method, seed, tuple(changes))
-    fields = {"experiment": EXPERIMENT, "method": method, "seed": seed, "changes": list(changes), "accuracy": accuracy}
-    fields |= {"accuracy_std": 0.01, "time_to_target": None, "target": None, "curve": [[1, 5, 2.0, 0.5]]}
-    fields |= {"delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2}, "device": "", "versions": {}, "wall": 1.0}
     config = make_config(cell, places.experiments).tables
-    write_result({**fields, "config": config, "commit": ""}, cell.path(places.results))
+    save_result(places.results, cell, accuracy=accuracy, accuracy_std=0.01, config=config)
