@@ -17,6 +17,7 @@ from fadas.tasks.task import Task
 
 pytest.register_assert_rewrite("helpers")
 from helpers.data_files import write_cifar, write_client_files, write_glue  # noqa: E402
+from helpers.downloads import serve_archives  # noqa: E402
 from helpers.training import make_task  # noqa: E402
 
 torch.set_num_threads(1)
@@ -66,6 +67,29 @@ def small_data(tmp_path_factory) -> Path:
 def data(small_data, monkeypatch) -> Path:
     monkeypatch.setenv("FADAS_DATA", str(small_data))
     return small_data
+
+
+@pytest.fixture(scope="module")
+def tiny_bert(tmp_path_factory) -> str:
+    """A tiny BERT with a word-piece vocabulary, saved as transformers saves any checkpoint."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "good", "bad", "dogs"]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def archive_server(tmp_path, monkeypatch):
+    """A server of archives. Downloads go to a folder of this test."""
+    monkeypatch.setenv("FADAS_DATA", str(tmp_path / "data"))
+    with serve_archives() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

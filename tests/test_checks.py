@@ -17,12 +17,7 @@ from fadas.simulation.faults import Fault
 from fadas.simulation.planner import ARRIVED, REFUSED, plan, replan
 from fadas.simulation.simulator import simulate
 from helpers.training import LOCAL, make_faulty_simulation, make_task
-from helpers.updates import make_update
-
-
-def make_server(checks=None, buffer=3):
-    server = Server(FADAS(), Ledger(Schedule(4, buffer), 10), Model(torch.zeros(5), torch.zeros(2)), checks)
-    return server, server.start()
+from helpers.updates import NOT_FINITE, make_server, make_update
 
 
 def state_of(server):
@@ -34,9 +29,6 @@ def state_of(server):
     )
 
 
-NAN = torch.tensor([0.0, 1, float("nan"), 2, 3])
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -46,7 +38,7 @@ NAN = torch.tensor([0.0, 1, float("nan"), 2, 3])
         ({"delta": torch.ones(5).double()}, "wrong dtype"),
         ({"delta": torch.ones(5, dtype=torch.int32)}, "wrong dtype"),
         ({"buffers": torch.ones(2).half()}, "wrong dtype"),
-        ({"delta": NAN}, "not finite"),
+        ({"delta": NOT_FINITE}, "not finite"),
         ({"delta": torch.full((5,), float("inf"))}, "not finite"),
         ({"delta": torch.tensor([float("inf"), -float("inf"), 0, 0, 0])}, "not finite"),
         ({"buffers": torch.tensor([0.0, float("nan")])}, "not finite"),
@@ -77,7 +69,7 @@ def test_jobs_that_are_not_running():
     server.receive(make_update(jobs[0], server.model))
     server.drop(jobs[1])
     server.drop(jobs[2], "expired")
-    server.receive(make_update(jobs[3], server.model, delta=NAN))
+    server.receive(make_update(jobs[3], server.model, delta=NOT_FINITE))
     running = dict(server.ledger.running)
     impostor = Job(next(iter(running)), 9 - next(iter(running.values())).client, 0)
     for job, reason in (

@@ -15,12 +15,8 @@ from fadas.core.model import Model
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.preflight import check_repeatable, random_devices
-from fadas.training.sgd import LocalSGD, epoch_rows
-from helpers.training import LOCAL_DECAY, make_task
-
-
-def batches_of(task, local, seed, job):
-    return [batch for rows in epoch_rows(task, local, seed, job, "cpu")[1] for batch in rows.split(local.batch_size)]
+from fadas.training.sgd import LocalSGD
+from helpers.training import LOCAL_DECAY, list_batches, make_task
 
 
 def reference(module, data, batches, local):
@@ -39,7 +35,7 @@ def test_train_is_torch_sgd(batchnorm):
     start = flat.read()
     update = train_job(flat, task, LOCAL_DECAY, 9, job, start)
     module = task.module()
-    reference(module, task.clients[2], batches_of(task, LOCAL_DECAY, 9, job), LOCAL_DECAY)
+    reference(module, task.clients[2], list_batches(task, LOCAL_DECAY, 9, job), LOCAL_DECAY)
     got = flat.state_dict(Model(start.params + update.delta, update.buffers))
     for name, value in module.state_dict().items():
         if "tracked" not in name:
@@ -49,7 +45,7 @@ def test_train_is_torch_sgd(batchnorm):
 
 
 def batches(local, seed, job, size=12):
-    return [b.tolist() for b in batches_of(make_task(sizes=(size,)), local, seed, job)]
+    return [b.tolist() for b in list_batches(make_task(sizes=(size,)), local, seed, job)]
 
 
 def test_batches_cover_the_data_and_keep_the_short_one():

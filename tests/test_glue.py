@@ -16,20 +16,6 @@ transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A tiny BERT with a word-piece vocabulary, saved as transformers saves any checkpoint."""
-    folder = tmp_path_factory.mktemp("bert")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "good", "bad", "dogs"]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    transformers.BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
-    )
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
-    return str(folder)
-
-
 def test_files_are_read_as_they_are_meant(data):
     sentences, labels = read_tsv(LAYOUTS["mrpc"], "train")
     assert len(sentences) == len(labels) == 120
@@ -72,8 +58,8 @@ def test_bad_files(tmp_path, monkeypatch, text, message):
         TASKS["sst2"](encoder="tiny")
 
 
-def test_tokenised_once(data, checkpoint, monkeypatch):
-    first = TASKS["rte"](clients=4, encoder=checkpoint)
+def test_tokenised_once(data, tiny_bert, monkeypatch):
+    first = TASKS["rte"](clients=4, encoder=tiny_bert)
     cached = set((data / "cache").glob("RTE-*"))
     before = {path: path.stat().st_mtime_ns for path in cached}
 
@@ -81,28 +67,28 @@ def test_tokenised_once(data, checkpoint, monkeypatch):
         raise AssertionError("tokenised again")
 
     monkeypatch.setattr(transformers.BertTokenizerFast, "__call__", no_more)
-    again = TASKS["rte"](clients=4, encoder=checkpoint)
+    again = TASKS["rte"](clients=4, encoder=tiny_bert)
     assert all(torch.equal(a, b) for a, b in zip(first.test, again.test, strict=True))
     assert before == {path: path.stat().st_mtime_ns for path in cached}
     for path in cached:
         path.write_bytes(b"garbage")
     monkeypatch.undo()
     monkeypatch.setenv("FADAS_DATA", str(data))  # for this test only: others may count on there being none
-    healed = TASKS["rte"](clients=4, encoder=checkpoint)
+    healed = TASKS["rte"](clients=4, encoder=tiny_bert)
     assert torch.equal(healed.test[0], first.test[0])
     assert first.test[1].max() == 1, "the second sentence has a token type of its own"
 
 
-def test_an_encoder_beside_the_data_is_found_by_its_name(data, checkpoint):
+def test_an_encoder_beside_the_data_is_found_by_its_name(data, tiny_bert):
     (data / "someone").mkdir()
-    os.symlink(checkpoint, data / "someone" / "bert")
-    named, direct = (TASKS["rte"](clients=4, encoder=encoder).module(1) for encoder in ("someone/bert", checkpoint))
+    os.symlink(tiny_bert, data / "someone" / "bert")
+    named, direct = (TASKS["rte"](clients=4, encoder=encoder).module(1) for encoder in ("someone/bert", tiny_bert))
     for one, other in zip(named.parameters(), direct.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def test_padding_does_not_matter(data, checkpoint):
-    task = TASKS["rte"](clients=4, encoder=checkpoint, max_length=30)
+def test_padding_does_not_matter(data, tiny_bert):
+    task = TASKS["rte"](clients=4, encoder=tiny_bert, max_length=30)
     module = task.module().eval()
     ids, types, _ = (tensor[:6] for tensor in task.test)
     alone = torch.cat([module(ids[i : i + 1], types[i : i + 1]) for i in range(6)])
@@ -117,18 +103,18 @@ def run(task, steps=6, eta=0.01):
     return simulation, list(simulation)
 
 
-def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(data, checkpoint, tmp_path):
-    task = TASKS["mrpc"](clients=4, encoder=checkpoint)
-    base = {name: tensor.clone() for name, tensor in _base(checkpoint).state_dict().items()}
+def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(data, tiny_bert, tmp_path):
+    task = TASKS["mrpc"](clients=4, encoder=tiny_bert)
+    base = {name: tensor.clone() for name, tensor in _base(tiny_bert).state_dict().items()}
     simulation, records = run(task)
     # LoRA of rank 1 on query, key and value of two layers of width 16, and a 16 x 2 head with bias
     assert simulation.server.model.params.numel() == 2 * 3 * (16 + 16) + 16 * 2 + 2
     assert {"accuracy", "f1", "loss"} == set(records[-1].metrics)
-    for name, tensor in _base(checkpoint).state_dict().items():
+    for name, tensor in _base(tiny_bert).state_dict().items():
         assert torch.equal(tensor, base[name]), f"the frozen {name} changed"
     save_adapter(simulation.module(), tmp_path)
     assert len({path.stat().st_mode for path in (tmp_path / "adapter").iterdir()}) == 1
-    fresh = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
+    fresh = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_bert, num_labels=2)
     loaded = peft.PeftModel.from_pretrained(fresh, str(tmp_path / "adapter")).eval()
     ids, types, targets = task.test
     with torch.no_grad():
@@ -137,8 +123,8 @@ def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(da
     assert peft.PeftConfig.from_pretrained(str(tmp_path / "adapter")).r == 1
 
 
-def test_the_frozen_base_is_shared(checkpoint):
-    modules = [lora_classifier(checkpoint, 1, 8, ("query",)) for _ in range(3)]
+def test_the_frozen_base_is_shared(tiny_bert):
+    modules = [lora_classifier(tiny_bert, 1, 8, ("query",)) for _ in range(3)]
     frozen = [{p.data_ptr() for p in m.parameters() if not p.requires_grad and p.numel() > 200} for m in modules]
     assert frozen[0]
     assert frozen[0] == frozen[1] == frozen[2]

@@ -12,13 +12,11 @@ from fadas.runs.follower import Follower
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
 from helpers.cli import draw_runs
-from helpers.folders import make_record, write_run
-
-TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
+from helpers.folders import LIVE_TABLES, make_record, write_run
 
 
 def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
-    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     follower = Follower(tmp_path / "fadas-0")
     assert "waiting for the first step" in draw_runs(follower)
     writer.append({**make_record(1, 0.25, (0, 7)), "refused": {"not finite": 2}})
@@ -36,32 +34,32 @@ def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
 
 
 def test_what_is_lost_for_the_same_reason_adds_up(tmp_path):
-    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     writer.append({**make_record(1, 0.25), "expired": 8, "refused": {"expired": 7}})
     assert "expired 15" in draw_runs(Follower(tmp_path / "fadas-0"))
 
 
 def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
-    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     follower = Follower(tmp_path / "fadas-0")
     writer.append(make_record(1, 0.25))
     length = writer.mark()[0]
     writer.append(make_record(2, 0.5))
     assert "50.0%" in draw_runs(follower)
     writer.close()
-    again = Writer(tmp_path / "fadas-0", TABLES, kept=length)
+    again = Writer(tmp_path / "fadas-0", LIVE_TABLES, kept=length)
     assert "25.0%" in draw_runs(follower)
     assert sum(heard.updates for heard in follower.clients.values()) == len(make_record(1, 0.25)["jobs"])
     again.close()
 
 
 def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
-    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     writer.append(make_record(1, 0.25))
     follower = Follower(tmp_path / "fadas-0")
     assert "25.0%" in draw_runs(follower)
     writer.close()
-    again = Writer(tmp_path / "fadas-0", {**TABLES, "run": {"steps": 100, "seeds": [0]}}, overwrite=True)
+    again = Writer(tmp_path / "fadas-0", {**LIVE_TABLES, "run": {"steps": 100, "seeds": [0]}}, overwrite=True)
     settings = tmp_path / "fadas-0" / "config.toml"
     later = settings.stat().st_mtime_ns + 10**9  # many file systems cannot tell times within ten milliseconds apart
     os.utime(settings, ns=(later, later))
@@ -74,14 +72,14 @@ def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
 
 
 def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
-    Writer(tmp_path / "cifar10" / "fadas-1", TABLES).append(make_record(1, 0.25))
+    Writer(tmp_path / "cifar10" / "fadas-1", LIVE_TABLES).append(make_record(1, 0.25))
     watch(tmp_path, once=True)
     assert "25.0%" in capsys.readouterr().out
 
 
 def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 2)
-    writer = Writer(tmp_path / "fadas-0", TABLES)
+    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     writer.append(make_record(1, 0.25))
     watching = threading.Thread(target=watch, args=(tmp_path, False))
     watching.start()
@@ -98,7 +96,7 @@ def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys)
 
 def test_a_run_that_diverged_is_shown_as_that(tmp_path):
     for name, lines in (("one-0", [make_record(1, 0.25)]), ("none-0", [])):
-        writer = Writer(tmp_path / name, TABLES)
+        writer = Writer(tmp_path / name, LIVE_TABLES)
         for one in lines:
             writer.append(one)
         writer.finish(summarise(lines, diverged="not finite"))
@@ -131,7 +129,7 @@ def test_what_cannot_be_shown_is_said(tmp_path):
 )
 def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_path, capsys, file, text):
     for name in ("a-0", "b-0", "c-0"):
-        write_run(tmp_path / name, [make_record(1, 0.25)], TABLES)
+        write_run(tmp_path / name, [make_record(1, 0.25)], LIVE_TABLES)
     path = tmp_path / "b-0" / file
     whole = path.read_bytes()
     path.write_text(text)
@@ -147,7 +145,7 @@ def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_
 
 
 def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
-    write_run(tmp_path / "a-0", [make_record(1, 0.25)], TABLES)
+    write_run(tmp_path / "a-0", [make_record(1, 0.25)], LIVE_TABLES)
     (tmp_path / "a-0" / "summary.json").unlink()
     (tmp_path / "a-0" / "summary.json").mkdir()
     assert "damaged" in draw_runs(Follower(tmp_path / "a-0"))
@@ -155,7 +153,7 @@ def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
 
 def test_watching_ends_though_a_run_is_damaged(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 1)
-    write_run(tmp_path / "a-0", [make_record(1, 0.25)], TABLES)
+    write_run(tmp_path / "a-0", [make_record(1, 0.25)], LIVE_TABLES)
     (tmp_path / "a-0" / "summary.json").write_text("{")
     watch(tmp_path, once=False)
     assert "damaged" in capsys.readouterr().out

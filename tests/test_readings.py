@@ -7,7 +7,7 @@ import pytest
 from fadas.paper.artefacts import Cell, artefacts
 from fadas.paper.claims import judge_figure, nearest_reading
 from fadas.paper.page import write_page
-from helpers.folders import save_result
+from helpers.paper import save_result
 
 TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
 ASYNC = artefacts()["fedasync"]

@@ -8,7 +8,7 @@ import pytest
 from fadas.report.comparison import compare, table_cells, table_header
 from fadas.report.figures import figures, on_common_axis
 from fadas.report.html import page
-from helpers.folders import FAST_RUN, SLOW_RUN, make_run
+from helpers.folders import FAST_RUN, SLOW_RUN, draw_axes, make_run
 
 
 def test_comparison():
@@ -53,7 +53,7 @@ def test_runs_that_diverged_are_named_and_never_numbers():
     html = page([FAST_RUN, half, SLOW_RUN, wild])
     assert "fast-1 diverged after step 2: not &lt;finite&gt;" in html
     assert "99.0%" not in html
-    assert list(drawn(FAST_RUN, wild)) == list(drawn(FAST_RUN))
+    assert list(draw_axes(FAST_RUN, wild)) == list(draw_axes(FAST_RUN))
     nothing = make_run("wild", [], diverged="at once")
     assert "wild-0 diverged after step 0: at once" in page([nothing])
     assert table_cells(compare([nothing]))[0][1] == "diverged"
@@ -99,12 +99,8 @@ def test_curves_of_seeds_are_averaged_at_equal_time():
     assert values.tolist() == [[0.1, 0.9], [0.3, 0.3]]
 
 
-def drawn(*runs):
-    return {d.name: list(d.figure.axes) for d in figures(runs)}
-
-
 def test_figures_show_the_data():
-    axes = drawn(FAST_RUN, SLOW_RUN)
+    axes = draw_axes(FAST_RUN, SLOW_RUN)
     time, updates, delays, eta, timeline = (axes[n][0] for n in ("time", "updates", "delays", "eta", "timeline"))
     assert time.lines[0].get_xydata().tolist() == [[10, 0.5], [20, 0.7], [30, 0.8]]
     assert updates.lines[1].get_xydata().tolist() == [[5, 0.3], [10, 0.65]]
@@ -117,7 +113,7 @@ def test_figures_show_the_data():
 
 def test_label_figure():
     shown = dataclasses.replace(FAST_RUN, counts=[[3, 0], [1, 2], [0, 9]])
-    (axes, _) = drawn(shown)["labels"]
+    (axes, _) = draw_axes(shown)["labels"]
     assert "3 clients; examples 3 to 9, median 3; labels 1 to 2, median 1" in axes.get_title()
 
 
@@ -154,10 +150,10 @@ def test_runs_of_a_sweep_are_named_by_their_points_and_measured_on_held_out_data
     ]
     rows = compare(alike).rows
     assert [row.algorithm for row in rows] == ["a (a-0)", "a (a-2)"], "of folders that differ in the seed, none is lost"
-    (axes,) = drawn(*runs)["time"]
+    (axes,) = draw_axes(*runs)["time"]
     assert axes.get_ylabel() == "validation accuracy"
     assert not axes.texts, "they have no target in common"
     assert "<td class=best>-" not in page(runs)
-    (axes,) = drawn(FAST_RUN)["time"]
+    (axes,) = draw_axes(FAST_RUN)["time"]
     assert axes.get_ylabel() == "test accuracy"
     assert [text.get_text() for text in axes.texts] == ["target 60%"]

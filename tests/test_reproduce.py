@@ -18,11 +18,8 @@ from fadas.paper.page import _made, blocks, write_page
 from fadas.paper.run_cells import Places, has_result, make_config, run_cells, select_cells
 from fadas.runs import lock
 from helpers.cli import ROOT, reproduce
-from helpers.folders import save_method
+from helpers.paper import FADAS_ROW, RELEASED, TABLE, TIMES, save_method
 from helpers.processes import hold_lock, interruptible
-
-TABLE, RELEASED, TIME = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
-FADAS = next(row for row in TABLE.rows if row.method == "fadas")
 
 
 def test_cells_are_run_once_and_kept(small_paper):
@@ -144,13 +141,13 @@ def test_mistakes_are_said_before_anything_runs(small_paper, words, message):
 )
 def test_agreement_is_within_the_larger_spread(tmp_path, mean, spread, text, verdict):
     save_method(mean, spread, tmp_path)
-    measured = measured_accuracy(TABLE, FADAS, 0, tmp_path)
+    measured = measured_accuracy(TABLE, FADAS_ROW, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
 def test_the_edge_of_the_spread_agrees(tmp_path):
     save_method(0.501, 0.0, tmp_path)
-    assert measured_accuracy(TABLE, replace(FADAS, published=[[50.0, 0.1]]), 0, tmp_path).verdict == "agrees"
+    assert measured_accuracy(TABLE, replace(FADAS_ROW, published=[[50.0, 0.1]]), 0, tmp_path).verdict == "agrees"
 
 
 @pytest.mark.parametrize(  # the paper: 228.0
@@ -167,23 +164,23 @@ def test_the_edge_of_the_spread_agrees(tmp_path):
 )
 def test_time_to_target(tmp_path, time, end, text, verdict):
     save_method(0.5, 0.0, tmp_path, time, end)
-    row = next(row for row in TIME.rows if row.method == "fadas")
-    measured = time_to_target(TIME, row, 0, tmp_path)
+    row = next(row for row in TIMES.rows if row.method == "fadas")
+    measured = time_to_target(TIMES, row, 0, tmp_path)
     assert (measured.text, measured.verdict) == (text, verdict)
 
 
 def test_a_time_to_another_target_is_not_shown(tmp_path):
     save_method(0.5, 0.0, tmp_path, 150.0)
-    row = next(row for row in TIME.rows if row.method == "fadas")
+    row = next(row for row in TIMES.rows if row.method == "fadas")
     with pytest.raises(ConfigError, match=r"fadas-1\.json has the time to an accuracy of 0\.75, not 0\.8"):
-        time_to_target(replace(TIME, targets=[0.8, 0.8, 0.5, 0.5]), row, 0, tmp_path)
+        time_to_target(replace(TIMES, targets=[0.8, 0.8, 0.5, 0.5]), row, 0, tmp_path)
 
 
 @pytest.mark.parametrize(("time", "verdict"), [(None, "agrees"), (400.0, "better")])
 def test_a_target_that_the_paper_never_reached(tmp_path, time, verdict):
     save_method(0.5, 0.0, tmp_path, time)
-    row = replace(next(row for row in TIME.rows if row.method == "fadas"), published=["never"])
-    assert time_to_target(TIME, row, 0, tmp_path).verdict == verdict
+    row = replace(next(row for row in TIMES.rows if row.method == "fadas"), published=["never"])
+    assert time_to_target(TIMES, row, 0, tmp_path).verdict == verdict
 
 
 def test_the_released_code_has_settings_of_its_own(small_paper):
@@ -287,7 +284,7 @@ def test_remarks_stand_below_their_artefact(tmp_path):
     texts = [block.text for block in blocks(tmp_path) if block.kind in ("heading", "text")]
     place = texts.index("One.")
     assert texts[place + 1 : place + 3] == ["Two.", "Three."]
-    assert texts.index(TIME.title) < place < texts.index(artefacts()["large-cifar100"].title)
+    assert texts.index(TIMES.title) < place < texts.index(artefacts()["large-cifar100"].title)
     for text, message in (('tim = "x"', "no artefact 'tim'"), ("time = 3", "is a text"), ("time", "remarks.toml: ")):
         remarks.write_text(text)
         with pytest.raises(ConfigError, match=message):
@@ -323,7 +320,7 @@ def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small_paper):
     assert (kept.accuracy, kept.time_to_target) == (None, None)
     assert kept.diverged.startswith("none of the last")
     assert kept.curve
-    (wild, sound) = (measured_accuracy(TABLE, FADAS, column, small_paper / "results") for column in (0, 1))
+    (wild, sound) = (measured_accuracy(TABLE, FADAS_ROW, column, small_paper / "results") for column in (0, 1))
     assert (wild.text, wild.verdict) == ("diverged", "worse")
     assert sound.text[0].isdigit()
     three = artefacts()["large-cifar10-seeds"]

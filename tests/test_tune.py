@@ -13,11 +13,9 @@ from fadas.paper.page import blocks
 from fadas.paper.results import SEED, Search, find_search, read_search, search_path
 from fadas.paper.run_cells import Places, make_config, write_result
 from helpers.cli import reproduce
-from helpers.folders import save_result
+from helpers.paper import FADAS_ROW, save_result
 from helpers.processes import hold_lock
 
-TABLE = artefacts()["large-cifar10"]
-FADAS = next(row for row in TABLE.rows if row.method == "fadas")
 EXPERIMENT = "cifar10-large-dir0.1"
 CELL = Cell(EXPERIMENT, "fadas", SEED)
 GRID = 21  # runs: 16 points, the best 4 of them, the best of these
@@ -204,7 +202,7 @@ def test_a_winner_with_the_published_settings_is_the_published_cell(places):
 def test_the_page_shows_both_numbers(places):
     result(places, 0.6)
     search_grid(CELL, places, [], None, quiet)
-    found = find_search(FADAS, EXPERIMENT, places.results)
+    found = find_search(FADAS_ROW, EXPERIMENT, places.results)
 
     def table():
         return next(block for block in blocks(places.results) if "tuned" in block.head)

@@ -1,14 +1,17 @@
-"""Run folders and results of the paper's cells, written and read without training."""
+"""Run folders, written and read without training."""
 
 import json
 from pathlib import Path
 
-from fadas.paper.artefacts import Cell, artefacts
 from fadas.runs.run_reader import Run
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
+
+
+# As a deployment writes them.
+LIVE_TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
 
 
 def make_record(step, accuracy=None, taus=(0, 2)) -> dict:
@@ -69,35 +72,8 @@ def read_times(paths) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in paths}
 
 
-def save_result(results: Path, cell: Cell, **fields) -> Path:
-    """Write the result of one of the paper's cells. `fields` replace the values given here."""
-    path = cell.path(results)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    values = {
-        "experiment": cell.experiment,
-        "method": cell.method,
-        "seed": cell.seed,
-        "changes": list(cell.changes),
-        "accuracy": 0.5,
-        "accuracy_std": 0.0,
-        "time_to_target": None,
-        "target": None,
-        "curve": [[1, 5, 2.0, 0.5]],
-        "delays": {"tau_max": 9, "tau_avg": 2.5, "tau_med": 2},
-        "config": {},
-        "device": "",
-        "versions": {},
-        "wall": 1.0,
-        "commit": "",
-    }
-    path.write_text(json.dumps({**values, **fields}))
-    return path
+def draw_axes(*runs) -> dict[str, list]:
+    """The axes of each figure that the report draws of these runs."""
+    from fadas.report.figures import figures
 
-
-def save_method(mean, spread, results: Path, time=None, end=900.0, method="fadas", changes=()) -> None:
-    """Write results of a method in every column of the paper's first tables."""
-    table, times = artefacts()["large-cifar10"], artefacts()["time"]
-    targets = dict(zip(times.columns.values(), times.targets, strict=True))
-    for experiment in (*table.columns.values(), *times.columns.values()):
-        fields = {"accuracy": mean, "accuracy_std": spread, "time_to_target": time, "curve": [[1, 5, end, 0.5]]}
-        save_result(results, Cell(experiment, method, 1, tuple(changes)), target=targets.get(experiment), **fields)
+    return {drawing.name: list(drawing.figure.axes) for drawing in figures(runs)}

@@ -20,7 +20,7 @@ from fadas.tasks.task import Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.one_job import train_job
-from fadas.training.sgd import LocalSGD
+from fadas.training.sgd import LocalSGD, epoch_rows
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 LOCAL_LONG = LocalSGD(lr=0.1, epochs=2, batch_size=7)
@@ -113,6 +113,11 @@ def train_briefly(task: Task) -> list[Record]:
     records = list(simulate(p, task, FedBuff(), LocalSGD(lr=0.01, batch_size=4)))
     assert len(records) == 4
     return records
+
+
+def list_batches(task: Task, local: LocalSGD, seed: int, job: Job) -> list[torch.Tensor]:
+    """The rows of every batch of a job."""
+    return [batch for rows in epoch_rows(task, local, seed, job, "cpu")[1] for batch in rows.split(local.batch_size)]
 
 
 def measure_steps(records: Sequence[Record]) -> list[tuple]:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from fadas.core.ledger import Job, Step
+from fadas.algorithms.presets import FADAS
+from fadas.core.ledger import Job, Ledger, Schedule, Step
 from fadas.core.model import Model, ServerState, Update
+from fadas.core.server import Server
 
 
 def make_state(*values, version=3, **slots) -> ServerState:
@@ -22,6 +24,15 @@ def make_updates(*rows, index=3) -> tuple[Step, list[Update]]:
 
 
 STEP, TWO_UPDATES = make_updates((0, 3, [1.0, 2.0], 10, [0.0, 0.0]), (1, 0, [3.0, -2.0], 30, [5.0, 5.0]))
+
+
+NOT_FINITE = torch.tensor([0.0, 1, float("nan"), 2, 3])
+
+
+def make_server(checks=None, buffer=3):
+    """A server with four slots, and its first jobs."""
+    server = Server(FADAS(), Ledger(Schedule(4, buffer), 10), Model(torch.zeros(5), torch.zeros(2)), checks)
+    return server, server.start()
 
 
 def make_update(job: Job, base: Model, **changes) -> Update:
