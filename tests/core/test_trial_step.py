@@ -1,4 +1,4 @@
-"""Before a run: what the user's own parts of an algorithm get wrong is said in a sentence."""
+"""The trial step before a run finds mistakes in the user's parts of an algorithm."""
 
 import numpy as np
 import pytest

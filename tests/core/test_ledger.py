@@ -1,11 +1,10 @@
-"""Properties of the bookkeeping that hold for every schedule and every order of arrival."""
+"""The bookkeeping of jobs, for every schedule and every order of arrival."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fadas.core.ledger import Job, Ledger, Schedule, Step
-from fadas.core.records import tau_statistics
 
 
 @st.composite
@@ -131,12 +130,6 @@ def test_bad_schedules(arguments, message):
 def test_more_slots_than_clients():
     with pytest.raises(ValueError, match="exceeds the number of clients"):
         Ledger(Schedule(5, 1), clients=4)
-
-
-def test_tau_statistics():
-    assert tau_statistics([0, 8, 2, 4]) == {"tau_max": 8, "tau_avg": 3.5, "tau_med": 3.0}
-    assert tau_statistics([5, 1, 3])["tau_med"] == 3.0
-    assert tau_statistics([]) == {"tau_max": 0, "tau_avg": 0.0, "tau_med": 0.0}
 
 
 def test_an_open_ledger_takes_clients_as_they_come_and_go():
