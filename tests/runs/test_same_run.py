@@ -1,4 +1,4 @@
-"""What makes a run another one: what its results depend on beyond rounding, and nothing else."""
+"""Which settings make another run: those that its results depend on beyond rounding."""
 
 import pytest
 
