@@ -1,4 +1,4 @@
-"""The report in a real browser, where one is installed (`make test-browser` installs Debian's)."""
+"""The report in a real browser, where one is installed. `make test-browser` installs Debian's."""
 
 import json
 import re
@@ -11,8 +11,12 @@ import pytest
 from helpers.cli import DEMO, SMALL, run_fadas
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
 --disable-component-update --disable-sync --hide-scrollbars --window-size=1000,4200 --virtual-time-budget=4000"""
+
+
 # Writes what the browser laid out into the page's title, where --dump-dom shows it.
 PROBE = """<script>
 window.onload = () => { document.title = JSON.stringify([...document.querySelectorAll('figure')].map(f => {
