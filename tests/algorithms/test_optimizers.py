@@ -1,3 +1,5 @@
+"""Server optimizers against their formulas and against torch."""
+
 import math
 from itertools import pairwise
 
@@ -7,6 +9,8 @@ import torch
 from fadas.algorithms.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AMSGrad, Torch, Yogi
 
 DELTAS = [torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.0]), torch.tensor([-1.0, 0.25])]
+
+
 X = torch.tensor([10.0, -10.0], dtype=torch.float64)
 
 

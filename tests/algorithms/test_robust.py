@@ -1,4 +1,4 @@
-"""Robust combining against attackers, up to the number each rule says it withstands."""
+"""Robust combining against attackers, up to the number each rule withstands."""
 
 import pytest
 import torch

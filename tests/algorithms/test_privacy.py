@@ -1,4 +1,4 @@
-"""Differential privacy: clipping and noise as the formula has them, and what the accountant says of it."""
+"""Differential privacy: clipping, noise and the accountant."""
 
 import itertools
 import math
