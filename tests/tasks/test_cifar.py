@@ -1,12 +1,12 @@
+"""CIFAR-10 and CIFAR-100: files, labels, augmentation."""
+
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from fadas.core.ledger import Job
 from fadas.tasks import TASKS
 from fadas.tasks.cifar import ARCHIVES, LAYOUTS, crop_and_flip, records
-from fadas.tasks.networks import MODELS, cnn, resnet18, resnet18_gn
 from fadas.training.sgd import LocalSGD, epoch_rows
 
 
@@ -100,34 +100,3 @@ def test_lessons_are_normalised_augmented_anew_each_epoch_and_seeded_per_job(dat
     expected = (raw - torch.tensor(layout.mean).view(3, 1, 1)) / torch.tensor(layout.std).view(3, 1, 1)
     torch.testing.assert_close(same[:n], expected)
     torch.testing.assert_close(plain.prepare([plain.clients[1][0]])[0], expected)
-
-
-def test_resnet18():
-    """Parameters counted from the layers' shapes, and the shape of every stage."""
-
-    def conv(a, b, k):
-        return a * b * k * k
-
-    def block(a, b):
-        return conv(a, b, 3) + conv(b, b, 3) + 4 * b + (conv(a, b, 1) + 2 * b if a != b else 0)
-
-    widths = [(64, 64), (64, 128), (128, 256), (256, 512)]
-    expected = conv(3, 64, 3) + 128 + sum(block(a, b) + block(b, b) for a, b in widths) + 512 * 10 + 10
-    assert expected == 11_173_962
-    for make in (resnet18, resnet18_gn):
-        module = make(10)
-        assert sum(p.numel() for p in module.parameters()) == expected
-    x, shapes = torch.randn(2, 3, 32, 32), []
-    for layer in resnet18(100).eval():
-        x = layer(x)
-        shapes.append(tuple(x.shape[1:]))
-    assert shapes[2] == (64, 32, 32)
-    assert shapes[3:11:2] == [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
-    assert shapes[-1] == (100,)
-    assert not any(isinstance(m, nn.BatchNorm2d) for m in resnet18_gn(10).modules())
-    assert sum(b.numel() for b in resnet18(10).buffers() if b.is_floating_point()) == 2 * 4800
-
-
-def test_cnn_is_as_small_as_it_says():
-    assert sum(p.numel() for p in cnn(10).parameters()) == 57_398
-    assert set(MODELS) == {"resnet18", "resnet18-gn", "cnn"}

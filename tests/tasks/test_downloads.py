@@ -4,7 +4,6 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.tasks.downloads import data_folder
-from helpers.cli import run_fadas
 from helpers.downloads import CONTENT, EVIL, GOOD, MORE, describe_archive
 
 
@@ -50,15 +49,3 @@ def test_an_archive_cannot_write_outside(archive_server):
         describe_archive(f"{archive_server.url}/evil", EVIL).fetch(lambda done, total: None)
     describe_archive(f"{archive_server.url}/more", MORE).fetch(lambda done, total: None)
     assert [path.name for path in data_folder().parent.rglob("*.bin")] == ["one.bin"], "what is known, and nothing else"
-
-
-def test_command(archive_server, tmp_path):
-    target = tmp_path / "elsewhere"
-    wrong = run_fadas("data", "get", "cifar10", "--data-dir", target, "--url", f"{archive_server.url}/good", code=2)
-    assert "expected c32a1d4ab5d03f1284b67883e8d87530" in wrong.stderr
-    assert "connection" in run_fadas("data", "get", "cifar100", "--url", "http://127.0.0.1:9/x", code=2).stderr.lower()
-    assert "did you mean 'cifar10'" in run_fadas("data", "get", "cifar1", code=2).stderr
-
-
-def test_command_finds_what_is_there(real_data):
-    assert "there already" in run_fadas("data", "get", "cifar100", "--data-dir", real_data).stdout
