@@ -1,3 +1,5 @@
+"""Modules as flat vectors."""
+
 import pytest
 import torch
 from torch import nn

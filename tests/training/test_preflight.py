@@ -1,4 +1,4 @@
-"""Local training against a loop that a PyTorch user would write."""
+"""What is checked before a client trains."""
 
 import random
 from dataclasses import replace
@@ -10,55 +10,23 @@ import torch.nn.functional as F
 from torch import nn
 
 import fadas
-from fadas.core.ledger import Job
-from fadas.core.model import Model
+from fadas.algorithms.presets import FADAS
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
+from fadas.tasks.task import cross_entropy
 from fadas.training.flat_module import FlatModule
-from fadas.training.one_job import train_job
 from fadas.training.preflight import check_repeatable, random_devices
 from fadas.training.sgd import LocalSGD
-from helpers.training import LOCAL_DECAY, list_batches, make_task
+from helpers.training import LOCAL_DECAY, make_even_task, make_task
 
 
-def reference(module, data, batches, local):
-    optimizer = torch.optim.SGD(module.parameters(), local.lr, weight_decay=local.weight_decay)
-    module.train()
-    for index in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(module(data[0][index]), data[1][index]).backward()
-        optimizer.step()
-
-
-@pytest.mark.parametrize("batchnorm", [False, True])
-def test_train_is_torch_sgd(batchnorm):
-    task = make_task(batchnorm=batchnorm, sizes=(17,))
-    flat, job = FlatModule(task.module()), Job(4, 2, 0)
-    start = flat.read()
-    update = train_job(flat, task, LOCAL_DECAY, 9, job, start)
-    module = task.module()
-    reference(module, task.clients[2], list_batches(task, LOCAL_DECAY, 9, job), LOCAL_DECAY)
-    got = flat.state_dict(Model(start.params + update.delta, update.buffers))
-    for name, value in module.state_dict().items():
-        if "tracked" not in name:
-            torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6)
-    assert update.examples == 17
-    assert update.base is start.params
-
-
-def batches(local, seed, job, size=12):
-    return [b.tolist() for b in list_batches(make_task(sizes=(size,)), local, seed, job)]
-
-
-def test_batches_cover_the_data_and_keep_the_short_one():
-    job = Job(1, 0, 0)
-    two = batches(LOCAL_DECAY, 0, job)
-    assert [len(b) for b in two] == [5, 5, 2, 5, 5, 2]
-    assert all(sorted(i for b in epoch for i in b) == list(range(12)) for epoch in (two[:3], two[3:]))
-    assert two[:3] != two[3:]
-    assert [len(b) for b in batches(LocalSGD(batch_size=5, steps=4), 0, job)] == [5, 5, 2, 5]
-    assert len(batches(LocalSGD(batch_size=50, steps=4), 0, job)) == 4
-    assert two == batches(LOCAL_DECAY, 0, job)
-    assert two != batches(LOCAL_DECAY, 1, job)
-    assert two != batches(LOCAL_DECAY, 0, Job(2, 0, 0))
+@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()])  # noqa: NPY002
+def test_generators_that_no_job_seeds_are_refused(draw):
+    task = make_even_task(
+        lambda: nn.Linear(6, 3), loss=lambda outputs, targets: cross_entropy(outputs * draw(), targets)
+    )
+    with pytest.raises(ValueError, match="draws from the global generator of Python or numpy"):
+        simulate(plan(FADAS().schedule(3, 2), 6, steps=2), task, FADAS(), LocalSGD(), executor="inline")
 
 
 def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
@@ -135,39 +103,6 @@ def test_looking_at_a_module_before_a_run_leaves_it_as_it_was():
         LOCAL_DECAY,
     )
     assert not simulation.module().training
-
-
-def test_dropout_is_seeded_per_job():
-    task = make_task()
-    task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-    flat = FlatModule(task.module())
-    start = flat.read()
-
-    def delta(id):
-        torch.rand(id + 1)  # the global generator's state must not matter
-        return train_job(flat, task, LOCAL_DECAY, 0, Job(id, 1, 0), start).delta
-
-    assert torch.equal(delta(3), delta(3))
-    before = torch.get_rng_state()
-    assert not torch.equal(delta(3), delta(4))
-    torch.set_rng_state(before)
-
-
-def test_local_training_leaves_the_global_generator_alone(task):
-    flat = FlatModule(task.module())
-    torch.manual_seed(1)
-    expected = torch.rand(1)
-    torch.manual_seed(1)
-    train_job(flat, task, LOCAL_DECAY, 0, Job(0, 0, 0), flat.read())
-    assert torch.rand(1) == expected
-
-
-@pytest.mark.parametrize(
-    "bad", [{"lr": -0.1}, {"lr": 0}, {"epochs": 0}, {"batch_size": 0}, {"weight_decay": -1}, {"steps": 0}]
-)
-def test_bad_parameters(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        LocalSGD(**bad)
 
 
 class Annealed(nn.Module):
