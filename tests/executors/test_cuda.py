@@ -1,4 +1,4 @@
-"""The CUDA executor on a GPU. That it agrees with the others is tested in test_simulator.py."""
+"""The CUDA executor on a GPU. test_executors.py tests that it agrees with the others."""
 
 import gc
 from functools import partial

@@ -1,8 +1,8 @@
-"""The CUDA executor's own logic where there is no GPU; tests/test_cuda.py has the real thing.
+"""The CUDA executor's own logic without a GPU. test_cuda.py has the real thing.
 
-A graph is played by the list of operations that a capture saw, replayed on the very same tensors: what a captured step
-reads and writes, which batches go where, what is accepted and what falls back. Streams and events do nothing here, so
-nothing is learnt about races.
+A graph is the list of operations that a capture saw, replayed on the same tensors. The tests check what a captured
+step reads and writes, which batches go where, what is accepted and what falls back. Streams and events do nothing
+here, so races are not tested.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""A real Ray, local, two workers: the same bits as in-process, also when one is killed."""
+"""A real local Ray with two workers: the same bits as in-process, also when one is killed."""
 
 import os
 import signal

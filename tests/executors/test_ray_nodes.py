@@ -1,4 +1,4 @@
-"""A real Ray of two nodes, each with room for one worker: on this machine, but with object stores of their own."""
+"""A real Ray of two nodes on this machine, each with its own object store and room for one worker."""
 
 import os
 
@@ -10,7 +10,6 @@ from fadas.executors import Cuda, Inline, Ray
 from fadas.simulation.simulator import simulate
 
 pytest.importorskip("ray")
-
 import ray
 from ray.cluster_utils import Cluster
 
