@@ -3,11 +3,16 @@
 import pytest
 import torch
 
+from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.combine import Mixing
 from fadas.algorithms.presets import FADAS, FedAdagrad, FedAdam, FedYogi
+from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Ledger, Schedule
-from fadas.core.model import Model
+from fadas.core.model import Model, Update
 from fadas.core.server import Server
 from fadas.errors import Diverged
+from fadas.training.flat_module import FlatModule
+from helpers.training import make_task
 from helpers.updates import NOT_FINITE, make_server, make_update
 
 
@@ -41,3 +46,24 @@ def test_a_huge_update_does_not_stop_an_adaptive_optimizer_without_a_word(algori
     received = server.receive(make_update(job, server.model))
     with pytest.raises(Diverged, match="step 2 gave an optimizer's memory that is not finite"):
         server.receive(make_update(received.jobs[0], server.model, delta=torch.tensor([1e25, 1, 1, 1, 1])))
+
+
+def test_a_late_client_s_model_is_its_own_whatever_its_delta_is_taken_against():
+    """Mixing takes the mean of the trained models. Also after a drop, the last of a round's clients is up to date."""
+    task, algorithm = make_task(), Algorithm(Mixing(), step_size=Constant(0.5))
+    schedule = Schedule(5, 3, "released")
+    server = Server(algorithm, Ledger(schedule, 8, seed=1), FlatModule(task.module(1)).read())
+    jobs = server.start()
+    server.drop(jobs.pop(0))
+    for version in range(3):
+        before = server.model
+        jobs = sorted(server.ledger.running.values())[:3]
+        trained = [torch.full_like(before.params, float(job.id)) for job in jobs]
+        for job, params in zip(jobs, trained, strict=True):
+            base = server.base[job.id]
+            received = server.receive(Update(job, params - base.params, base.buffers, base.params, 1, {"loss": 0.0}))
+        expected = before.params + 0.5 * (torch.stack(trained).mean(0) - before.params)
+        torch.testing.assert_close(server.model.params, expected)
+        assert server.state.version == version + 1
+        assert [server.base[job.id] is before for job in received.jobs] == [True, True, False]
+        assert [job.version for job in received.jobs] == [version + 1] * 3

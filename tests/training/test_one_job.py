@@ -37,10 +37,6 @@ def test_train_is_torch_sgd(batchnorm):
     assert update.base is start.params
 
 
-def batches(local, seed, job, size=12):
-    return [b.tolist() for b in list_batches(make_task(sizes=(size,)), local, seed, job)]
-
-
 def test_dropout_is_seeded_per_job():
     task = make_task()
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))

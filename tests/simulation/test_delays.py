@@ -1,3 +1,5 @@
+"""Delay models."""
+
 import math
 
 import numpy as np

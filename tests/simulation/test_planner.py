@@ -1,3 +1,5 @@
+"""Plans of virtual time."""
+
 import heapq
 import subprocess
 import sys
@@ -7,15 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fadas.algorithms.presets import FedBuff
-from fadas.algorithms.robust import Trimmed
 from fadas.core.ledger import Schedule
 from fadas.simulation.delays import Delays, Large, Mild, Uniform
 from fadas.simulation.faults import Fault
 from fadas.simulation.planner import ARRIVED, DROPPED, EXPIRED, plan
-from fadas.simulation.simulator import simulate
-from fadas.training.sgd import LocalSGD
-from helpers.training import make_task
 
 
 @settings(max_examples=60)
@@ -109,32 +106,6 @@ def test_limits():
     for bad in ({}, {"steps": 0}, {"updates": 1}, {"time": 0.5}, {"time": -1.0}, {"steps": 1, "seed": -1}):
         with pytest.raises(ValueError, match=r"limit|seed"):
             plan(schedule, 8, delays, **bad)
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("steps", lambda n: plan(Schedule(4, 2), 8, steps=n)),
-        ("updates", lambda n: plan(Schedule(4, 2), 8, updates=n)),
-        ("clients", lambda n: plan(Schedule(2, 2), n, steps=3)),
-        ("seed", lambda n: plan(Schedule(4, 2), 8, steps=3, seed=n)),
-        ("concurrency", lambda n: Schedule(n, 1)),
-        ("buffer", lambda n: Schedule(4, n)),
-        ("epochs", lambda n: LocalSGD(epochs=n)),
-        ("batch_size", lambda n: LocalSGD(batch_size=n)),
-        ("steps", lambda n: LocalSGD(steps=n)),
-        ("trim", lambda n: Trimmed(n)),
-        (
-            "eval_every",
-            lambda n: simulate(plan(Schedule(4, 2), 8, steps=3), make_task(8), FedBuff(), LocalSGD(), eval_every=n),
-        ),
-    ],
-)
-def test_what_is_counted_is_whole(name, make):
-    make(np.int64(3))
-    for number in (2.5, 3.0, "3"):
-        with pytest.raises(ValueError, match=f"{name} must be a whole number, not {number!r}"):
-            make(number)
 
 
 def test_dropout_and_deadline_are_counted_and_free_the_slot():
