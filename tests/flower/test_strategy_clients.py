@@ -1,4 +1,4 @@
-"""Clients of several kinds in Flower's simulation engine: whole models, adapters alone, deltas, BatchNorm."""
+"""Clients of several kinds in Flower's simulation engine: whole models, adapters, deltas, BatchNorm."""
 
 import json
 import time
@@ -10,7 +10,6 @@ from torch import nn
 
 pytest.importorskip("flwr")
 pytest.importorskip("ray")
-
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
@@ -22,7 +21,11 @@ from fadas.flower import AsyncStrategy
 from helpers.client_apps import ADAPTERS, adapter_app, make_data, make_net, train_net, whole_model_app
 
 NODES = 3
+
+
 PATIENCE = 600  # seconds: on a busy machine it takes Ray more than one minute until its workers answer
+
+
 BACKEND = {
     "init_args": {"num_cpus": 2, "log_to_driver": False, "object_store_memory": 100_000_000},
     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},

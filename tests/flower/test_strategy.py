@@ -1,13 +1,12 @@
-"""What a strategy refuses, before any node trains for it."""
-
-from logging import WARNING
+"""What a strategy refuses before any node trains for it."""
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("flwr")
+from logging import WARNING
 
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 import fadas
@@ -19,7 +18,18 @@ from fadas.core.server import Server
 from fadas.errors import ConfigError
 from fadas.flower import AsyncStrategy
 from fadas.flower.federation import rehearse
-from helpers.flower import Clock, Node, Nodes
+from helpers.flower import ONE, Clock, Node, Nodes, stop_server_after
+
+
+def test_a_number_of_numpys_is_a_number(play, tmp_path):
+    options = {"concurrency": np.int64(2), "buffer": np.int64(1), "steps": np.int64(12)}
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(8))}, **options)
+    play({ONE: Node()}, **options)
+    strategy = fadas.flower.AsyncStrategy(seed=np.int64(3))
+    assert type(strategy.seed) is int
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        fadas.flower.AsyncStrategy(seed=0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
-"""Flower for real: its simulation engine, and a SuperLink with TLS and authenticated SuperNodes, all on loopback."""
+"""Flower for real: its simulation engine and SuperNodes, all on loopback."""
 
 import os
 import re
-import signal
-import subprocess
-import time
 from statistics import fmean
 
 import numpy as np
@@ -13,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
-
 import fadas
 from fadas.core.ledger import Job, Step
 from fadas.core.model import ServerState, Update
@@ -29,6 +25,8 @@ from helpers.folders import read_records
 from helpers.superlink import SIMULATION, find_free_port, make_app, wait_for
 
 LONG = pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
+
+
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
 
 
@@ -141,142 +139,3 @@ def test_nodes_with_data_of_their_own(start_superlink, tmp_path):
     assert records[-1]["dropped"] + records[-1]["expired"] == 0
     assert {job["client"] for r in records for job in r["jobs"]} == {0, 1}
     assert records[-1]["metrics"]["accuracy"] > records[0]["metrics"]["accuracy"]
-
-
-def certificates(folder):
-    """A certificate authority, and a certificate of it for loopback."""
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
-
-    folder.mkdir()
-    openssl(
-        "req",
-        "-new",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=ca",
-        "-days",
-        "2",
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.crt",
-    )
-    openssl(
-        "req",
-        "-new",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=localhost",
-        "-keyout",
-        "server.key",
-        "-out",
-        "server.csr",
-    )
-    (folder / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    openssl(
-        "x509",
-        "-req",
-        "-in",
-        "server.csr",
-        "-CA",
-        "ca.crt",
-        "-CAkey",
-        "ca.key",
-        "-CAcreateserial",
-        "-days",
-        "2",
-        "-out",
-        "server.pem",
-        "-extfile",
-        "ext",
-    )
-    return folder
-
-
-@LONG
-def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(start_superlink, tmp_path):
-    certs = certificates(tmp_path / "certs")
-    one = start_superlink(
-        *("--ssl-certfile", certs / "server.pem", "--ssl-keyfile", certs / "server.key"),
-        *("--ssl-ca-certfile", certs / "ca.crt", "--enable-supernode-auth"),
-        tls=certs / "ca.crt",
-    )
-    nodes = []
-    for number in range(4):  # the last one is never registered
-        key = tmp_path / f"key{number}"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)
-        if number < 3:
-            one.command("flwr", "supernode", "register", f"{key}.pub", "here")
-        options = ("--superlink", f"127.0.0.1:{one.port}", "--root-certificates", certs / "ca.crt")
-        options += ("--auth-supernode-private-key", key, "--port", find_free_port())
-        nodes.append(one.spawn("flower-supernode", *options, log=tmp_path / f"node{number}.log"))
-    wait_for(lambda: one.log.read_text().count("Activated node_id") == 3, "three nodes")
-    wait_for(lambda: "No SuperNode found with the given public key" in one.log.read_text(), "the stranger's refusal")
-
-    # Flower needs up to a minute to miss a node. However fast the machine, 26 steps of three seconds last longer.
-    slow = "    import time\n\n    time.sleep(3)\n    config, asked = "
-    app = make_app(tmp_path / "app", lambda text: text.replace("    config, asked = ", slow, 1))
-    folder = tmp_path / "runs" / "fadas-1"
-    settings = {"algorithm": "fadas", "algorithm-eta": 0.01, "num-server-rounds": 26, "concurrency": 3, "buffer": 2}
-    settings["folder"] = str(tmp_path / "runs")
-    one.run(app, settings)
-    wait_for(lambda: len(read_records(folder)) >= 2, "the first steps")
-    link = one.processes[0]
-    os.kill(link.pid, signal.SIGSTOP)  # as a network that is away for a while
-    time.sleep(15)
-    os.kill(link.pid, signal.SIGCONT)
-    known = len(read_records(folder))
-    wait_for(lambda: len(read_records(folder)) > known, "steps after the SuperLink's pause")
-    os.killpg(nodes[0].pid, signal.SIGKILL)  # in mid-job: with three slots, all three nodes are busy
-
-    def counted():
-        known = read_records(folder)[:-1]  # the checkpoint of the last one may still be in the making
-        return known if known[-1]["dropped"] + known[-1]["expired"] else None
-
-    before = wait_for(counted, "the count of the dead node's job")
-    (server,) = one.find_processes("flwr-serverapp") or one.find_processes("serverapp")[:1]
-    os.kill(server, signal.SIGKILL)
-    time.sleep(3)
-    assert not (folder / "summary.json").exists()
-    one.run(app, settings)
-    wait_for((folder / "summary.json").exists, "the resumed run")
-    records = read_records(folder)
-    assert records[: len(before)] == before
-    assert [r["step"] for r in records] == list(range(1, 27))
-    ids = [job["id"] for r in records for job in r["jobs"]]
-    assert len(ids) == len(set(ids)), "no update is applied twice"
-    assert [r["updates"] for r in records] == [2 * k for k in range(1, 27)]
-    assert records[-1]["dropped"] + records[-1]["expired"] >= 1, "the count survives the server"
-
-
-def test_records_and_vectors():
-    """BatchNorm's statistics are averaged, whole numbers stay, adapters alone are enough, wrong shapes are told."""
-    from flwr.app import ArrayRecord
-
-    from fadas.flower.arrays import ArrayLayout, trainable
-
-    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
-    state = {name: tensor + 1 for name, tensor in module.state_dict().items()}
-    record = ArrayRecord(state)
-    layout = ArrayLayout(record, trainable)
-    assert layout.initial.params.numel() == 3 * 2 + 2 + 2 + 2
-    assert layout.initial.buffers.numel() == 4
-    back = layout.write(layout.initial).to_torch_state_dict()
-    assert list(back) == list(state)
-    assert all(torch.equal(back[name], state[name]) for name in state)
-    partial = ArrayRecord({name: tensor for name, tensor in state.items() if trainable(name)})
-    assert torch.equal(layout.read(partial, layout.initial).buffers, layout.initial.buffers)
-    only = ArrayLayout(record, lambda name: name.endswith("0.bias"))
-    assert only.initial.params.numel() == 2
-    for bad in ({**state, "0.bias": torch.zeros(5)}, {k: v for k, v in state.items() if k != "0.bias"}):
-        with pytest.raises(ValueError, match=r"0\.bias"):
-            layout.read(ArrayRecord(bad))
-    with pytest.raises(ValueError, match="no array is trainable"):
-        ArrayLayout(record, lambda name: False)

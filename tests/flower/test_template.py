@@ -10,7 +10,6 @@ import torch
 from typer.testing import CliRunner
 
 pytest.importorskip("flwr")
-
 from flwr.app import Context, RecordDict
 from safetensors.torch import load_file
 
