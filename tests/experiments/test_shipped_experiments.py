@@ -1,4 +1,4 @@
-"""Every experiment's smoke profile runs, for every method, on small data in the official layouts."""
+"""The experiments of this repository: settings, grids, smoke profiles."""
 
 import json
 import tomllib
@@ -6,11 +6,38 @@ import tomllib
 import pytest
 
 from fadas.algorithms.step_sizes import DelayAdaptive
+from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import make_plan
+from fadas.experiments.resolve import resolve, seeds
 from fadas.paper.artefacts import Cell
 from fadas.paper.results import SEED
 from fadas.paper.run_cells import make_config
+from fadas.runs.serialization import dumps
 from helpers.cli import EXPERIMENT_FILES, run_fadas
+from helpers.experiments import resolve_text
+
+
+@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda path: path.stem)
+def test_every_experiment_parses_and_plans(path):
+    tables = read_experiment(path)
+    for label in select_algorithms(tables):
+        for seed in seeds(tables):
+            config = resolve(tables, label, seed)
+            assert make_plan(config).steps > 0
+            for point in tables.get("sweep", {}).get(label, {}).items():
+                assert point
+
+
+def test_a_resolved_config_resolves_to_itself(tmp_path):
+    for path in EXPERIMENT_FILES:
+        tables = read_experiment(path)
+        for label in select_algorithms(tables):
+            config = resolve(tables, label, 5)
+            again = resolve_text(tmp_path, dumps(config.tables), label, seed=5)
+            assert again.tables == config.tables
+            assert (again.algorithm, again.schedule) == (config.algorithm, config.schedule)
+            assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)
+
 
 PAPER = [path for path in EXPERIMENT_FILES if path.stem != "demo"]
 

@@ -1,9 +1,8 @@
-import tomllib
+"""Experiment files resolved to the settings of a run."""
+
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Calibrated, ExampleWeighted
@@ -13,35 +12,10 @@ from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
-from fadas.experiments.prepare import make_plan
 from fadas.experiments.resolve import resolve, seeds
-from fadas.registry import convert
 from fadas.runs.serialization import dumps
-from fadas.simulation.delays import Mild, Uniform
-from helpers.cli import EXPERIMENT_FILES
+from fadas.simulation.delays import Mild
 from helpers.experiments import BASE, resolve_text, write_experiment
-
-
-@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda path: path.stem)
-def test_every_experiment_parses_and_plans(path):
-    tables = read_experiment(path)
-    for label in select_algorithms(tables):
-        for seed in seeds(tables):
-            config = resolve(tables, label, seed)
-            assert make_plan(config).steps > 0
-            for point in tables.get("sweep", {}).get(label, {}).items():
-                assert point
-
-
-def test_a_resolved_config_resolves_to_itself(tmp_path):
-    for path in EXPERIMENT_FILES:
-        tables = read_experiment(path)
-        for label in select_algorithms(tables):
-            config = resolve(tables, label, 5)
-            again = resolve_text(tmp_path, dumps(config.tables), label, seed=5)
-            assert again.tables == config.tables
-            assert (again.algorithm, again.schedule) == (config.algorithm, config.schedule)
-            assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)
 
 
 def test_sections_of_an_algorithm_override_those_of_the_experiment(tmp_path):
@@ -100,46 +74,6 @@ refill = "update"
     for label in ("mine", "other", "whole"):
         config = resolve_text(tmp_path, text, label)
         assert resolve_text(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
-
-
-def test_overrides(tmp_path):
-    changes = ["run.steps=9", "delays.name=uniform", "delays.low=2", "delays.high=3", "algorithms.fadas.eta=0.25"]
-    config = resolve_text(tmp_path, overrides=changes)
-    assert config.run.steps == 9
-    assert config.delays.model == Uniform(2.0, 3.0)
-    assert config.algorithm.step_size.eta == 0.25
-    assert seeds(read_experiment(write_experiment(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
-
-
-def test_paths_in_a_profile_are_relative_to_the_file_too_and_those_of_set_are_not(tmp_path):
-    text = BASE.replace('"mild"', '"table"\npath = "a.csv"') + '[profiles.smoke]\ndelays = { path = "b.csv" }\n'
-    path = write_experiment(tmp_path, text)
-    assert read_experiment(path)["delays"]["path"] == str(tmp_path.resolve() / "a.csv")
-    assert read_experiment(path, profile="smoke")["delays"]["path"] == str(tmp_path.resolve() / "b.csv")
-    assert read_experiment(path, ["delays.path=c.csv"], "smoke")["delays"]["path"] == "c.csv"
-
-
-def test_a_profile_counts_for_algorithms_with_settings_of_their_own_unless_it_names_them(tmp_path):
-    own = BASE + "run.steps = 50\nrun.eval_every = 7\n\n[algorithms.fedavg]\nrun.steps = 60\n"
-    path = write_experiment(tmp_path, own + "[profiles.smoke]\nrun.steps = 3\nalgorithms.fedavg.run.steps = 2\n")
-    steps = {label: resolve(read_experiment(path, profile="smoke"), label, 0).run for label in ("fadas", "fedavg")}
-    assert (steps["fadas"].steps, steps["fadas"].eval_every, steps["fedavg"].steps) == (3, 7, 2)
-    assert resolve(read_experiment(path, ["run.steps=4"], "smoke"), "fedavg", 0).run.steps == 4
-
-
-def test_what_counts_for_every_algorithm_counts_for_names_with_dots_too(tmp_path):
-    own = BASE + '[algorithms."fadas-0.1"]\npreset = "fadas"\nlocal.lr = 0.1\n[profiles.smoke]\nlocal.lr = 0.05\n'
-    path = write_experiment(tmp_path, own)
-    for tables in (read_experiment(path, profile="smoke"), read_experiment(path, ["local.lr=0.05"])):
-        assert list(tables["algorithms"]) == ["fadas", "fadas-0.1"]
-        assert resolve(tables, "fadas-0.1", 0).local.lr == 0.05
-
-
-def test_the_words_of_faults_need_no_quotes_on_the_command_line(tmp_path):
-    for kind in ("nan", "inf", "fail"):
-        faults = ["faults.some.clients=[1]", f"faults.some.kind={kind}"]
-        assert read_experiment(write_experiment(tmp_path, BASE), faults)["faults"]["some"]["kind"] == kind
-        resolve_text(tmp_path, overrides=[*faults, "faults.some.end=inf"])
 
 
 def test_limits_may_stand_with_each_algorithm(tmp_path):
@@ -220,17 +154,6 @@ MISTAKES = [
 ]
 
 
-def test_a_file_whose_name_cannot_name_a_folder_needs_a_name_of_its_own(tmp_path):
-    path = tmp_path / "my first try.toml"
-    path.write_text(BASE)
-    with pytest.raises(
-        ConfigError, match=r"name 'my first try' cannot .*; begin the file with name = \"...\", of letters"
-    ):
-        read_experiment(path)
-    path.write_text('name = "first"\n' + BASE)
-    assert read_experiment(path)["name"] == "first"
-
-
 @pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)
 def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
     with pytest.raises(ConfigError) as caught:
@@ -240,15 +163,6 @@ def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
                 resolve(tables, label, seed)
     assert "\n" not in str(caught.value)
     assert (message or "unknown algorithm 'nothing'") in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("[a", "not valid TOML"), ("", "names no algorithms"), ("[algorithms]\nfadas = 3", "must be a table")],
-)
-def test_bad_files(tmp_path, text, message):
-    with pytest.raises(ConfigError, match=message):
-        read_experiment(write_experiment(tmp_path, text))
 
 
 def test_missing_parts(tmp_path):
@@ -262,49 +176,6 @@ def test_missing_parts(tmp_path):
     tables = read_experiment(write_experiment(tmp_path, BASE))
     with pytest.raises(ConfigError, match="did you mean 'fadas'"):
         select_algorithms(tables, ["fadaz"])
-
-
-keys = st.text(min_size=1)
-values = st.recursive(
-    st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text()),
-    lambda inner: st.lists(inner | st.dictionaries(keys, inner, max_size=3), max_size=3),
-)
-tables_ = st.recursive(
-    st.dictionaries(keys, values, max_size=3), lambda inner: st.dictionaries(keys, inner | values, max_size=3)
-)
-
-
-@given(tables_)
-@example({"task": {"layers": [{"width": 8}, {"width": 4, "of": {"a b": []}}]}})
-def test_toml_round_trip(tables):
-    assert tomllib.loads(dumps(tables)) == tables
-
-
-@pytest.mark.parametrize(
-    ("hint", "good", "bad", "message"),
-    [
-        (int | float, [1, 0.5], "a", "x must be a whole number, not 'a'; or x must be a number, not 'a'"),
-        (str | list[str], ["a", ["a", "b"]], [1], r"x must be a string, not \[1\]; or x must be a string, not 1"),
-        (list[int] | bool | None, [[1, 2], True, None], 1, "must be a list, not 1; or x must be true or false, not 1"),
-        (float | None, [0.5, None], "a", "^x must be a number, not 'a'$"),
-    ],
-    ids=str,
-)
-def test_each_member_of_a_union_is_tried(hint, good, bad, message):
-    assert [convert(value, hint, "x") for value in good] == good
-    with pytest.raises(ConfigError, match=message):
-        convert(bad, hint, "x")
-
-
-def test_another_executor_does_not_stumble_over_the_options_of_the_one_in_the_file(tmp_path):
-    path = tmp_path / "x.toml"
-    path.write_text("executor = { compile = true, threads = 1 }\n[algorithms.fadas]\n")
-    assert read_experiment(path, ["executor.name=inline"])["executor"] == {"name": "inline", "threads": 1}
-    assert read_experiment(path, executor="processes")["executor"] == {"name": "processes", "threads": 1}
-    assert read_experiment(path, executor="cuda")["executor"] == {"name": "cuda", "threads": 1, "compile": True}
-    assert (
-        read_experiment(path, ['executor.name="inline"', "executor.precision=bf16"])["executor"]["precision"] == "bf16"
-    )
 
 
 def test_any_preset_may_have_running_statistics_and_its_saved_settings_have_them_too(tmp_path):

@@ -1,4 +1,4 @@
-"""A run that diverges is kept as that; the others go on, and whoever waits for the command is told."""
+"""A diverged run is kept as diverged. The others run, and the command says so."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Pieces of work in processes of their own."""
+"""Work in processes."""
 
 import pytest
 
