@@ -1,4 +1,4 @@
-"""What the paper reads from its figures is held against the curves: every way it can come out."""
+"""What the paper claims of its figures, held against the curves."""
 
 import json
 
@@ -10,6 +10,8 @@ from fadas.paper.page import write_page
 from helpers.paper import save_result
 
 TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
+
+
 ASYNC = artefacts()["fedasync"]
 
 
