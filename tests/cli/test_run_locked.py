@@ -1,4 +1,4 @@
-"""Several runs, one of which another process is at: the others go on, and whoever waits for the command is told."""
+"""Several runs, one of which another process is running: the others run, and the command says so."""
 
 import json
 import shutil
@@ -13,7 +13,11 @@ from helpers.cli import DEMO, DIVERGING, SMALL, call_fadas, run_fadas
 from helpers.processes import hold_lock
 
 pytest.importorskip("fcntl")
+
+
 RUN = ["run", DEMO, "--only", "fedbuff,fedavg", *SMALL, "--executor", "inline"]
+
+
 LEFT_OUT = "fadas: 1 of 2 runs left out, in use by another process: {}; wait for it, or use --out DIR"
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks claim beside speed: all rows are there, memory follows what is in flight, bits are equal."""
+"""What the benchmarks claim beside speed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The command line as a user types it: a process, its output, its exit code."""
+"""`fadas run` and `fadas plan`."""
 
 import json
 import signal
@@ -12,19 +12,6 @@ from fadas.tasks import TASKS
 from helpers.cli import DEMO, SMALL, paused_command, run_fadas
 from helpers.folders import read_records
 from helpers.processes import count_lines, restore_interrupt, wait_until
-
-
-def test_help_loads_nothing_heavy_and_shows_examples():
-    text = run_fadas("--help").stdout
-    for command in ("run", "plan", "sweep", "report", "watch", "reproduce", "list", "bench"):
-        assert command in text
-        assert "Example" in run_fadas(command, "--help").stdout
-    # in the command's own text: some versions of typer and click together do not show the help of arguments
-    for command, words in {"bench": ("cpu|gpu|ray|plan",), "reproduce": ("list names", "report renders")}.items():
-        assert all(word in run_fadas(command, "--help").stdout for word in words)
-    assert "cifar10|cifar100" in run_fadas("data", "get", "--help").stdout
-    heavy = "import sys, fadas.cli; print([m for m in ('torch', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_run_from_the_issue(tmp_path):
@@ -137,113 +124,6 @@ def test_plan():
         "plan", DEMO, "--json", "--only", "fadas", "--set", "delays.scale_by_data=true", "--set", "delays.dropout=0.2"
     )
     assert json.loads(scaled.stdout)["dropped"] > 0
-
-
-def test_sweep_marks_the_best_and_never_sees_the_test_set(tmp_path):
-    arguments = ["sweep", DEMO, "--only", "fedbuff", *SMALL, "-j", 2, "--out", tmp_path / "s"]
-    rows = [json.loads(line) for line in run_fadas(*arguments, "--json").stdout.splitlines()]
-    assert len(rows) == 5
-    assert [row["best"] for row in rows] == [True] + [False] * 4
-    assert rows[0]["score"] == max(row["score"] for row in rows)
-    configs = list((tmp_path / "s").glob("fedbuff/*/config.toml"))
-    assert len(configs) == 5
-    assert all("validation = 0.2" in path.read_text() for path in configs)
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("metrics.jsonl")}
-    assert len(written) == 5
-    assert "best" in run_fadas(*arguments).stdout
-    assert written == {path: path.stat().st_mtime_ns for path in written}, "everything was there already"
-    assert "no grid" in run_fadas("sweep", DEMO, "--only", "fadas", "--set", "sweep.fadas={}", code=2).stderr
-
-
-def test_list_and_bench():
-    text = run_fadas("list").stdout
-    for name in ("fadas-da", "calibrated", "amsgrad", "delay-adaptive", "large", "digits", "batched", "[low, high]"):
-        assert name in text
-    (rows,) = json.loads(run_fadas("bench", "plan", "--scale", "0.01", "--json").stdout)["tables"].values()
-    assert [row["clients"] for row in rows] == [10_000, 100_000, 1_000_000]
-    assert "plain PyTorch loop" in run_fadas("bench", "cpu", "--scale", "0.01").stdout
-
-
-def test_tensorboard(tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run_fadas("run", DEMO, "--only", "fadas", *SMALL, "--set", "run.tensorboard=true", "--out", tmp_path)
-    events = EventAccumulator(str(tmp_path / "fadas-7"))
-    events.Reload()
-    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 11))
-    assert len(events.Scalars("test/accuracy")) == 5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "nowhere.toml"], "cannot read nowhere.toml: No such file"),
-        (["run", DEMO, "--only", "fadaz"], "unknown algorithm 'fadaz'; did you mean 'fadas'?"),
-        (["run", DEMO, "--set", "run.stepz=1"], "did you mean 'run.steps'?"),
-        (["run", DEMO, "--set", "run.steps=many"], "must be a whole number"),
-        (["run", DEMO, "--set", "schedule.concurrency=51"], "exceeds the number of clients"),
-        (["run", DEMO, "--only", "fadas", "--set", "schedule.buffer=26", "--set", "schedule.refill=round"], "exceeds"),
-        (["run", DEMO, "--set", "algorithms.fadas.eta=-1"], "must be a positive number"),
-        (
-            ["run", DEMO, "--set", "local.lr=-1", "--only", "fadas", "--set", "algorithms.fadas.local={}"],
-            "positive number",
-        ),
-        (["run", DEMO, "--set", "task.clients=2000"], "examples are too few for 2000 clients"),
-        (
-            ["run", DEMO, "--set", "delays.name=table", "--set", "delays.path=no.csv"],
-            "cannot read the delay table no.csv",
-        ),
-        (["run", DEMO, "--executor", "magic"], "unknown executor 'magic'"),
-        (["run", DEMO, "--device", "abacus"], "executor.device: 'abacus' cannot be used"),
-        (["run", DEMO, "--device", "cuda:77"], "executor.device"),
-        (["run", DEMO, "--device", "meta"], "executor.device"),
-        (["run", DEMO, "--set", "local.lr=1e308"], "cannot be trained"),
-        (["run", DEMO, "--only", ","], "unknown algorithm ''"),
-        (["run", DEMO, "--sed", "1"], "No such option"),
-        (["run", DEMO, "--set", "task.validation=1e-9"], "leaves nothing on one side"),
-        (["run", DEMO, "--set", "delays={name='pareto', shape=0.0001}"], "durations are beyond all numbers"),
-        (["run", DEMO, "--executor", "inline", "--set", "executor.name=batched"], "contradict each other"),
-        (["run", DEMO, "--executor", "processes", "--set", "executor.workers=100000"], "more than a machine can bear"),
-        (["run", DEMO, "--set", "delays={name='uniform', low=1e150, high=2e150}"], "times below 1e+100"),
-        (["run", DEMO, "--set", "task.name=os:environ"], "not something that makes one"),
-        (["run", DEMO, "--set", "task.name=builtins:int"], "cannot be used here"),
-        (["run", DEMO, "--out", "/dev/null/x"], "/dev/null exists and is not a folder"),
-        (["sweep", DEMO, "--validation", "0"], "between 0 and 1"),
-        (["run", DEMO, "--profile", "smoky"], "demo.toml has no profiles"),
-        (["run", DEMO, "--seed", "-1"], "seeds must be"),
-        (["run", DEMO, "--set", "delays.deadline=0.5"], "no update arrived"),
-        (["plan", DEMO, "--set", "run.time=0.1"], "time limit"),
-        (["report", "nowhere"], "no finished runs in nowhere"),
-        (["bench", "toast"], "unknown benchmark 'toast'"),
-        (["deploy", "init", "app", "--task", "digitz"], "unknown task 'digitz'; did you mean 'digits'?"),
-        (["deploy", "init", "app", "--task", "files"], "unknown task 'files'; known: cifar10, "),
-        (["deploy", "init", "app", "--task", "mine:task"], "unknown task 'mine:task'; known: cifar10, "),
-        (["run", DEMO, "--executor", "cuda"], "the cuda executor needs a CUDA device"),
-        (["sweep", DEMO, "--validation", "7"], "held-out share"),
-        (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
-    done = run_fadas(*arguments, cwd=tmp_path, code=2)
-    assert message in done.stderr
-    assert done.stderr.startswith("fadas: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing may be left behind"
-
-
-def test_every_command_can_show_the_traceback(monkeypatch):
-    monkeypatch.setenv("FADAS_DEBUG", "1")
-    for command in ("run", "plan", "sweep", "report"):
-        text = run_fadas(command, "nowhere.toml", code=2).stderr
-        assert text.startswith("Traceback")
-        assert text.splitlines()[-1].startswith("fadas: ")
-
-
-def test_usage_errors_exit_with_2(tmp_path):
-    for arguments in (["run"], ["fly"], ["sweep", DEMO, "-j", "0"], ["run", DEMO, "--seed", "abc"]):
-        assert len(run_fadas(*arguments, code=2).stderr.splitlines()) == 1
 
 
 def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
