@@ -1,4 +1,4 @@
-"""Broken input, tried systematically: success, one line and exit code 2, or runs that diverged and exit code 3."""
+"""Broken input, tried systematically: success, one line and exit code 2, or diverged runs and exit code 3."""
 
 import contextlib
 import json
@@ -16,6 +16,8 @@ from helpers.cli import DEMO, ROOT, call_fadas
 from helpers.data_files import write_client_files
 
 EXAMPLES = int(os.environ.get("FADAS_FUZZ", "60"))
+
+
 FUZZ = settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -42,9 +44,13 @@ scalars = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["large", "digits", "fadas", "mean", "inline", "cpu", "nan", "clip", "os:system", "../x", "a.b:c"]),
 )
+
+
 values = st.recursive(
     scalars, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=6), v, max_size=3), max_leaves=4
 )
+
+
 SECTIONS = {
     "task": ("name", "clients", "alpha", "partition", "hidden", "shards", "path"),
     "schedule": ("concurrency", "buffer", "refill"),
@@ -58,9 +64,13 @@ SECTIONS = {
     "sweep": ("fadas",),
     "colour": ("red",),
 }
+
+
 keys = st.sampled_from([(s, k) for s, names in SECTIONS.items() for k in names]) | st.tuples(
     st.sampled_from(sorted(SECTIONS)), st.text(max_size=5)
 )
+
+
 BASE = {
     "name": "x",
     "task": {"name": "digits", "clients": 10},

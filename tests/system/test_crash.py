@@ -1,4 +1,4 @@
-"""Proof by killing: a real run, killed with SIGKILL at random moments and resumed until done, ends with the same bits.
+"""Real runs, killed with SIGKILL at random moments and resumed until done, end with the same bits.
 
 20 kills by default; FADAS_KILLS=200 for `make test-crash`.
 """
@@ -19,8 +19,14 @@ from helpers.folders import read_files
 from helpers.processes import count_lines, restore_interrupt, wait_until
 
 ALGORITHMS, EXECUTORS = ("fadas", "fadas-da", "ca2fl", "fedams"), ("inline", "batched")
+
+
 KILLS = int(os.environ.get("FADAS_KILLS", "20"))
+
+
 CASES = [(algorithm, executor) for executor in EXECUTORS for algorithm in ALGORITHMS]
+
+
 # Something of everything: clients that drop out, fail, and report garbage that the server refuses.
 SETTINGS = ["run.checkpoint_every=7", "delays.dropout=0.05", 'faults.bad={kind="nan",clients=[3,7],end=100.0}']
 
