@@ -16,7 +16,7 @@ from fadas.registry import convert
     ],
     ids=str,
 )
-def test_each_member_of_a_union_is_tried(hint, good, bad, message):
+def test_convert_tries_each_union_member(hint, good, bad, message):
     assert [convert(value, hint, "x") for value in good] == good
     with pytest.raises(ConfigError, match=message):
         convert(bad, hint, "x")

@@ -31,7 +31,7 @@ from helpers.training import make_task
         ),
     ],
 )
-def test_what_is_counted_is_whole(name, make):
+def test_counts_must_be_whole_numbers(name, make):
     make(np.int64(3))
     for number in (2.5, 3.0, "3"):
         with pytest.raises(ValueError, match=f"{name} must be a whole number, not {number!r}"):

@@ -8,7 +8,7 @@ from fadas.core.ledger import Job, Ledger, Schedule, Step
 
 
 @st.composite
-def ledgers(draw):
+def draw_ledger(draw):
     clients = draw(st.integers(1, 12))
     concurrency = draw(st.integers(1, clients))
     refill = draw(st.sampled_from(["arrival", "update", "round", "released"]))
@@ -17,14 +17,14 @@ def ledgers(draw):
 
 
 @settings(max_examples=200)
-@given(ledgers(), st.data())
-def test_properties(ledger: Ledger, data):
+@given(draw_ledger(), st.data())
+def test_ledger_properties_hold_for_any_order(ledger: Ledger, data):
     schedule = ledger.schedule
     dispatched: list[Job] = ledger.start()
     ended: list[Job] = []
     assert len(dispatched) == schedule.concurrency
     for _ in range(data.draw(st.integers(0, 60))):
-        assert ledger.running, "a live ledger always has someone to wait for"
+        assert ledger.running, "a live ledger always waits for a job"
         job = data.draw(st.sampled_from(sorted(ledger.running.values())))
         version = ledger.version
         if data.draw(st.booleans()) and data.draw(st.booleans()):
@@ -38,7 +38,7 @@ def test_properties(ledger: Ledger, data):
         if schedule.refill in ("arrival", "update"):
             assert len(ledger.running) == schedule.concurrency
         running = [j.client for j in ledger.running.values()]
-        assert len(running) == len(set(running)), "a client runs twice at once"
+        assert len(running) == len(set(running)), "a client has two jobs at once"
         if step:
             assert len(step.jobs) == schedule.buffer
             assert step.index == version
@@ -51,13 +51,13 @@ def test_properties(ledger: Ledger, data):
 
 
 @pytest.mark.parametrize(("refill", "filled"), [("arrival", 4), ("update", 4), ("round", 3), ("released", 3)])
-def test_a_deployment_that_goes_on_fills_the_slots_that_are_free(refill, filled):
+def test_resume_fills_free_slots(refill, filled):
     ledger = Ledger(Schedule(4, 2, refill), 6, open=True)
-    assert len(ledger.resume(3, [Job(7, 0, 2)], 8)) == filled, "a slot that waits for its round stays empty"
+    assert len(ledger.resume(3, [Job(7, 0, 2)], 8)) == filled, "slots that wait for their round stay empty"
 
 
 @pytest.mark.parametrize(("refill", "successor"), [("arrival", 0), ("update", 1), ("round", 1)])
-def test_start_version_of_the_successor_of_the_mth_arrival(refill, successor):
+def test_refill_decides_start_version_of_successor(refill, successor):
     ledger = Ledger(Schedule(2, 2, refill), clients=6)
     first, second = ledger.start()
     jobs, step = ledger.arrive(first)
@@ -68,7 +68,7 @@ def test_start_version_of_the_successor_of_the_mth_arrival(refill, successor):
     assert [j.version for j in jobs] == [successor] * (2 if refill == "round" else 1)
 
 
-def test_a_dropped_job_of_a_round_is_replaced_so_the_round_can_end():
+def test_dropped_job_of_round_is_replaced():
     ledger = Ledger(Schedule(2, 2, "round"), clients=3)
     first, second = ledger.start()
     (third,) = ledger.drop(first)
@@ -76,7 +76,7 @@ def test_a_dropped_job_of_a_round_is_replaced_so_the_round_can_end():
     assert ledger.arrive(second)[1] is not None
 
 
-def test_a_round_with_more_slots_than_clients_ends_because_they_train_again():
+def test_round_with_more_slots_than_clients_ends():
     ledger = Ledger(Schedule(3, 3, "round"), 0, open=True)
     ledger.start()
     (first,), (second,) = ledger.join(0), ledger.join(1)
@@ -88,7 +88,7 @@ def test_a_round_with_more_slots_than_clients_ends_because_they_train_again():
     assert [job.version for job in jobs] == [1, 1]
 
 
-def test_a_job_ends_once():
+def test_job_ends_once():
     ledger = Ledger(Schedule(2, 5), clients=4)
     job, _ = ledger.start()
     ledger.arrive(job)
@@ -101,7 +101,7 @@ def test_a_job_ends_once():
         ledger.start()
 
 
-def test_the_choice_is_uniform_over_idle_clients():
+def test_choice_is_uniform_over_idle_clients():
     counts = [0] * 6
     for seed in range(3000):
         ledger = Ledger(Schedule(1, 1), clients=6, seed=seed)
@@ -122,18 +122,18 @@ def test_the_choice_is_uniform_over_idle_clients():
         ((4, 4, "sometimes"), "refill must be one of"),
     ],
 )
-def test_bad_schedules(arguments, message):
+def test_bad_schedules_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Schedule(*arguments)
 
 
-def test_more_slots_than_clients():
+def test_more_slots_than_clients_are_refused():
     with pytest.raises(ValueError, match="exceeds the number of clients"):
         Ledger(Schedule(5, 1), clients=4)
 
 
-def test_an_open_ledger_takes_clients_as_they_come_and_go():
-    """Vacant slots are filled by newcomers; who leaves gets no more jobs; a job in hand may still be reported."""
+def test_open_ledger_follows_joining_and_leaving_clients():
+    """Newcomers fill vacant slots. Clients that left get no more jobs, but may still report the one they have."""
     ledger = Ledger(Schedule(3, 2), 0, open=True)
     assert ledger.start() == []
     (first,) = ledger.join(0)
@@ -150,7 +150,7 @@ def test_an_open_ledger_takes_clients_as_they_come_and_go():
     assert step
     assert len(ledger.running) == 1
     assert [job.client for job in ledger.join(2)] == [2]
-    assert len(ledger.join(1)) == 1, "two slots had been vacant"
+    assert len(ledger.join(1)) == 1, "two slots were vacant"
     assert ledger.join(3) == [], "all slots are taken"
     ledger.leave(3)
     (running, *_) = ledger.running.values()

@@ -16,7 +16,7 @@ from helpers.training import make_task
 from helpers.updates import NOT_FINITE, make_server, make_update
 
 
-def test_jobs_that_are_not_running():
+def test_update_of_job_not_running_is_refused():
     server, jobs = make_server()
     server.receive(make_update(jobs[0], server.model))
     server.drop(jobs[1])
@@ -39,8 +39,8 @@ def test_jobs_that_are_not_running():
 
 
 @pytest.mark.parametrize("algorithm", [FADAS(), FedAdam(), FedYogi(), FedAdagrad()], ids=repr)
-def test_a_huge_update_does_not_stop_an_adaptive_optimizer_without_a_word(algorithm):
-    """Its square is not finite, so the step would be zero there ever after."""
+def test_huge_update_raises_diverged_on_adaptive_optimizer(algorithm):
+    """The square of the update is not finite, so every later step would be zero there."""
     server = Server(algorithm, Ledger(Schedule(1, 1), 3), Model(torch.zeros(5), torch.zeros(2)))
     (job,) = server.start()
     received = server.receive(make_update(job, server.model))
@@ -48,8 +48,8 @@ def test_a_huge_update_does_not_stop_an_adaptive_optimizer_without_a_word(algori
         server.receive(make_update(received.jobs[0], server.model, delta=torch.tensor([1e25, 1, 1, 1, 1])))
 
 
-def test_a_late_client_s_model_is_its_own_whatever_its_delta_is_taken_against():
-    """Mixing takes the mean of the trained models. Also after a drop, the last of a round's clients is up to date."""
+def test_mixing_uses_late_client_models_under_released_schedule():
+    """Mixing takes the mean of the trained models. The last client of a round is up to date, even after a drop."""
     task, algorithm = make_task(), Algorithm(Mixing(), step_size=Constant(0.5))
     schedule = Schedule(5, 3, "released")
     server = Server(algorithm, Ledger(schedule, 8, seed=1), FlatModule(task.module(1)).read())

@@ -13,7 +13,7 @@ from fadas.core.update_checks import Checks
 from helpers.updates import NOT_FINITE, make_server, make_update
 
 
-def state_of(server):
+def read_state(server):
     return (
         server.state,
         [u.job for u in server.buffer],
@@ -41,14 +41,14 @@ def state_of(server):
         ({"examples": -4}, "no examples"),
     ],
 )
-def test_a_refused_update_changes_nothing_but_a_counter_and_frees_its_slot(changes, reason):
+def test_refused_update_frees_slot_and_only_counts(changes, reason):
     server, jobs = make_server(Checks(norm=5.0))
     server.receive(make_update(jobs[0], server.model))
-    before = state_of(server)
+    before = read_state(server)
     received = server.receive(make_update(jobs[1], server.model, **changes))
     assert received.refused == reason
     assert received.step is None
-    assert state_of(server) == before
+    assert read_state(server) == before
     assert server.refused == {reason: 1}
     assert jobs[1].id not in server.ledger.running
     assert jobs[1].id not in server.base
@@ -57,7 +57,7 @@ def test_a_refused_update_changes_nothing_but_a_counter_and_frees_its_slot(chang
     assert len(server.ledger.running) == 4
 
 
-def test_clipping_instead_of_refusing():
+def test_excess_clip_shortens_long_updates():
     server, jobs = make_server(Checks(norm=5.0, excess="clip"), buffer=1)
     delta = torch.tensor([3.0, 4, 0, 0, 12])
     received = server.receive(make_update(jobs[0], server.model, delta=delta))
@@ -71,7 +71,7 @@ def test_clipping_instead_of_refusing():
     assert server.receive(make_update(jobs[2], server.model, delta=torch.full((5,), 3e38))).refused
 
 
-def test_what_is_too_long_to_be_squared_is_clipped_too():
+def test_clip_handles_norm_overflow():
     server, jobs = make_server(Checks(norm=5.0, excess="clip"))
     server.receive(make_update(jobs[0], server.model, delta=torch.tensor([3e20, 4e20, 0, 0, 0])))
     torch.testing.assert_close(server.buffer[0].delta, torch.tensor([3.0, 4, 0, 0, 0]))
@@ -79,7 +79,7 @@ def test_what_is_too_long_to_be_squared_is_clipped_too():
 
 @pytest.mark.parametrize("statistics", [1.0, 0.2])
 @pytest.mark.parametrize("mask", [float("-inf"), torch.finfo().min])
-def test_a_mask_among_the_buffers_is_no_reason_to_refuse(mask, statistics):
+def test_infinite_mask_buffers_are_accepted(mask, statistics):
     buffers = torch.tensor([mask, mask, mask, 1.0])
     algorithm = replace(FADAS(), statistics=statistics)
     server = Server(algorithm, Ledger(Schedule(2, 2), 3), Model(torch.zeros(5), buffers))
@@ -97,6 +97,6 @@ def test_a_mask_among_the_buffers_is_no_reason_to_refuse(mask, statistics):
 
 
 @pytest.mark.parametrize("bad", [{"norm": 0}, {"norm": -1.0}, {"norm": float("nan")}, {"excess": "hide"}])
-def test_bad_settings(bad):
+def test_bad_check_settings_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         Checks(**bad)
