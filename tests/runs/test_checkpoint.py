@@ -9,7 +9,7 @@ from fadas.runs import checkpoint
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "huge header", "digest only"])
-def test_damaged_checkpoints_are_told_from_good_ones(damage, tmp_path):
+def test_damaged_checkpoint_is_detected(damage, tmp_path):
     path = checkpoint.write_checkpoint(tmp_path, 3, {"x": torch.arange(100.0)}, {"version": 3})
     content = path.read_bytes()
     good, values = checkpoint.read_checkpoint(path)
@@ -32,7 +32,7 @@ def test_damaged_checkpoints_are_told_from_good_ones(damage, tmp_path):
         checkpoint.read_checkpoint(path)
 
 
-def test_every_kind_of_number_is_kept_and_others_are_refused(tmp_path):
+def test_every_dtype_is_kept_or_refused(tmp_path):
     numbers = torch.tensor([[0, 1], [2, 3]])
     kinds = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bfloat16, torch.float64)
     tensors = {str(kind): numbers.to(kind) for kind in kinds} | {"none": torch.zeros(0), "one": torch.tensor(True)}
@@ -44,15 +44,15 @@ def test_every_kind_of_number_is_kept_and_others_are_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001.ckpt"]
 
 
-def test_two_are_kept_and_a_failed_write_leaves_them(tmp_path, monkeypatch):
+def test_two_checkpoints_survive_failed_write(tmp_path, monkeypatch):
     for step in (1, 2, 3):
         checkpoint.write_checkpoint(tmp_path, step, {"x": torch.ones(3)}, {})
     assert [p.name for p in checkpoint.found(tmp_path)] == ["checkpoint-000000003.ckpt", "checkpoint-000000002.ckpt"]
 
-    def full(*arguments):
+    def raise_disk_full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("os.fsync", raise_disk_full)
     with pytest.raises(OSError, match="No space"):
         checkpoint.write_checkpoint(tmp_path, 4, {"x": torch.ones(3)}, {})
     monkeypatch.undo()
@@ -60,35 +60,35 @@ def test_two_are_kept_and_a_failed_write_leaves_them(tmp_path, monkeypatch):
     assert torch.equal(checkpoint.read_checkpoint(checkpoint.found(tmp_path)[0])[0]["x"], torch.ones(3))
 
 
-def test_training_does_not_wait_for_a_checkpoint_but_the_next_one_does(tmp_path, monkeypatch):
+def test_background_writer_waits_only_for_previous_write(tmp_path, monkeypatch):
     gate, order = threading.Event(), []
     whole = checkpoint.write_checkpoint
 
-    def slow(folder, step, tensors, values):
+    def wait_and_write(folder, step, tensors, values):
         gate.wait(300)
         order.append(step)
         return whole(folder, step, tensors, values)
 
-    monkeypatch.setattr(checkpoint, "write_checkpoint", slow)
-    behind = checkpoint.BackgroundWriter()
-    behind.write(tmp_path, 1, {"x": torch.ones(3)}, {})
+    monkeypatch.setattr(checkpoint, "write_checkpoint", wait_and_write)
+    writer = checkpoint.BackgroundWriter()
+    writer.write(tmp_path, 1, {"x": torch.ones(3)}, {})
     assert order == []
-    assert not behind.ready()
+    assert not writer.ready()
     gate.set()
-    behind.write(tmp_path, 2, {"x": torch.ones(3)}, {})
-    behind.wait()
+    writer.write(tmp_path, 2, {"x": torch.ones(3)}, {})
+    writer.wait()
     assert order == [1, 2]
     assert [path.name for path in checkpoint.found(tmp_path)] == [
         "checkpoint-000000002.ckpt",
         "checkpoint-000000001.ckpt",
     ]
-    behind.close()
+    writer.close()
 
 
-def test_what_goes_wrong_with_a_checkpoint_is_raised_by_the_next_call(tmp_path):
-    behind = checkpoint.BackgroundWriter()
-    behind.write(tmp_path / "nowhere", 1, {"x": torch.ones(3)}, {})
+def test_background_writer_raises_error_on_next_call(tmp_path):
+    writer = checkpoint.BackgroundWriter()
+    writer.write(tmp_path / "nowhere", 1, {"x": torch.ones(3)}, {})
     with pytest.raises(FileNotFoundError):
-        behind.wait()
-    behind.wait()  # once is enough
-    behind.close()
+        writer.wait()
+    writer.wait()  # the error was raised once
+    writer.close()

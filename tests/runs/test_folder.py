@@ -10,11 +10,11 @@ from fadas.runs.writer import Writer
 from helpers.folders import TABLES, make_record, write_run
 
 
-def test_check(tmp_path):
+def test_folder_states_decide_what_run_may_do(tmp_path):
     folder = tmp_path / "a-0"
     assert is_finished(folder, TABLES) is False
     write_run(folder, [make_record(1)], finish=False)
-    assert is_finished(folder, TABLES) is False, "an unfinished run is started again"
+    assert is_finished(folder, TABLES) is False, "an unfinished run is restarted"
     assert unfinished_runs(tmp_path) == ["a-0"]
     write_run(folder, [make_record(1)])
     assert is_finished(folder, TABLES) is True
@@ -43,40 +43,40 @@ def test_check(tmp_path):
         with pytest.raises(ConfigError, match="not a run"):
             Writer(foreign, TABLES, overwrite)
     assert [path.name for path in foreign.iterdir()] == ["cat.jpg"], "not even a lock"
-    for name in ("model.safetensors", "summary.json"):  # someone else's: there are no settings of a run beside it
+    for name in ("model.safetensors", "summary.json"):  # foreign: there is no config.toml beside it
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text("kept")
         with pytest.raises(ConfigError, match="not a run"):
             Writer(tmp_path / name, TABLES, overwrite=True)
         assert [path.read_text() for path in (tmp_path / name).iterdir()] == ["kept"]
     (tmp_path / "empty").mkdir()
-    assert is_finished(tmp_path / "empty", TABLES) is False, "its run was killed before it could write anything"
+    assert is_finished(tmp_path / "empty", TABLES) is False, "a run may be killed before it writes anything"
     Writer(tmp_path / "empty", TABLES).close()
 
 
-def test_what_lies_beside_a_run_is_left_alone_whatever_it_is_called(tmp_path):
+def test_foreign_files_beside_run_are_kept(tmp_path):
     folder = tmp_path / "a-0"
     write_run(folder, [make_record(1)], finish=False)
     mine = ["notes.tmp", "checkpoint-notes.txt", "checkpoint-best.ckpt", "checkpoint-000000050-copy.ckpt"]
     for name in mine:
         (folder / name).write_text("mine")
     (folder / "checkpoint-kept").mkdir()
-    passing = ["checkpoint-000000050.ckpt", "checkpoint-000000051.tmp", "summary.json.tmp"]
-    for name in passing:
+    temporary = ["checkpoint-000000050.ckpt", "checkpoint-000000051.tmp", "summary.json.tmp"]
+    for name in temporary:
         (folder / name).write_text("")
-    assert checkpoints(folder) == [folder / passing[0]]
+    assert checkpoints(folder) == [folder / temporary[0]]
     Writer(folder, TABLES, overwrite=True).close()
-    there = {path.name for path in folder.iterdir()}
-    assert there >= {*mine, "checkpoint-kept"}
-    assert not there & {*passing}
-    assert is_finished(folder, TABLES) is False, "copies of checkpoints are no interrupted run"
-    (folder / passing[0]).write_text("")
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {*mine, "checkpoint-kept"}
+    assert not names & {*temporary}
+    assert is_finished(folder, TABLES) is False, "copies of checkpoints do not make an interrupted run"
+    (folder / temporary[0]).write_text("")
     writer = Writer(folder, TABLES, resume=True)
     writer.append(make_record(1))
     writer.finish(summarise([make_record(1)]))
-    there = {path.name for path in folder.iterdir()}
-    assert there >= {*mine, "checkpoint-kept"}
-    assert not there & {*passing}
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {*mine, "checkpoint-kept"}
+    assert not names & {*temporary}
     other = tmp_path / "b-0"
     other.mkdir()
     (other / "notes.tmp").write_text("mine")

@@ -9,7 +9,7 @@ from helpers.cli import draw_runs
 from helpers.folders import LIVE_TABLES, make_record, write_run
 
 
-def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
+def test_follower_reads_whole_lines_only(tmp_path):
     writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     follower = Follower(tmp_path / "fadas-0")
     assert "waiting for the first step" in draw_runs(follower)
@@ -27,7 +27,7 @@ def test_a_run_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
     assert follower.progress == 0.5
 
 
-def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
+def test_resumed_run_with_lost_lines_is_reread(tmp_path):
     writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     follower = Follower(tmp_path / "fadas-0")
     writer.append(make_record(1, 0.25))
@@ -41,7 +41,7 @@ def test_a_resumed_run_that_lost_lines_is_read_again(tmp_path):
     again.close()
 
 
-def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
+def test_overwritten_run_is_reread(tmp_path):
     writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     writer.append(make_record(1, 0.25))
     follower = Follower(tmp_path / "fadas-0")
@@ -49,7 +49,7 @@ def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
     writer.close()
     again = Writer(tmp_path / "fadas-0", {**LIVE_TABLES, "run": {"steps": 100, "seeds": [0]}}, overwrite=True)
     settings = tmp_path / "fadas-0" / "config.toml"
-    later = settings.stat().st_mtime_ns + 10**9  # many file systems cannot tell times within ten milliseconds apart
+    later = settings.stat().st_mtime_ns + 10**9  # file times may be as coarse as ten milliseconds
     os.utime(settings, ns=(later, later))
     for step in range(1, 6):
         again.append({**make_record(step, 0.5), "time": 1234.5})
@@ -59,7 +59,7 @@ def test_a_run_that_is_begun_anew_is_read_anew(tmp_path):
     again.close()
 
 
-def test_a_file_of_a_run_that_cannot_be_read_is_damage_too(tmp_path):
+def test_unreadable_summary_is_damage(tmp_path):
     write_run(tmp_path / "a-0", [make_record(1, 0.25)], LIVE_TABLES)
     (tmp_path / "a-0" / "summary.json").unlink()
     (tmp_path / "a-0" / "summary.json").mkdir()

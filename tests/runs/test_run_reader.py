@@ -9,7 +9,7 @@ from fadas.runs.summary import summarise
 from helpers.folders import TABLES, make_record, write_run
 
 
-def test_round_trip(tmp_path):
+def test_run_round_trip(tmp_path):
     lines = [make_record(1), make_record(2, 0.5)]
     write_run(tmp_path / "a-0", lines)
     run = read_run(tmp_path / "a-0")
@@ -53,7 +53,7 @@ SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summari
         ("config.toml", "task = 3"),
     ],
 )
-def test_damaged_folders(tmp_path, file, text):
+def test_damaged_folder_is_named(tmp_path, file, text):
     write_run(tmp_path / "a-0", [GOOD])
     find_runs(tmp_path)
     (tmp_path / "a-0" / file).write_text(text)
@@ -61,7 +61,7 @@ def test_damaged_folders(tmp_path, file, text):
         find_runs(tmp_path)
 
 
-def test_foreign_files_are_passed_over(tmp_path):
+def test_foreign_files_are_skipped(tmp_path):
     write_run(tmp_path / "a-0", [GOOD])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "summary.json").write_text("[]")
@@ -69,7 +69,7 @@ def test_foreign_files_are_passed_over(tmp_path):
     assert len(find_runs(tmp_path)) == 1
 
 
-def test_nothing_there(tmp_path):
+def test_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=f"no finished runs in {tmp_path}$"):
         find_runs(tmp_path)
     write_run(tmp_path / "fadas" / "eta=1-0", [GOOD])

@@ -9,7 +9,7 @@ from fadas.runs.same_run import code_of, precision, same_run
 from helpers.cli import DEMO, SMALL, run_fadas
 
 
-def tables(*overrides, executor=None):
+def resolve_demo(*overrides, executor=None):
     return resolve(read_experiment(DEMO, overrides, executor=executor), "fadas", 1).tables
 
 
@@ -30,25 +30,25 @@ def tables(*overrides, executor=None):
         ("processes", [], "fp32"),
     ],
 )
-def test_the_precision_is_what_the_executor_is_told_or_chooses(executor, overrides, expected):
-    made = tables(*overrides, executor=executor)
+def test_precision_is_given_or_chosen_by_executor(executor, overrides, expected):
+    made = resolve_demo(*overrides, executor=executor)
     assert precision(made) == expected
-    assert same_run(made, tables()) is (expected == "fp32")
-    assert same_run(made, tables("executor.precision=bf16", executor="inline")) is (expected == "bf16")
+    assert same_run(made, resolve_demo()) is (expected == "fp32")
+    assert same_run(made, resolve_demo("executor.precision=bf16", executor="inline")) is (expected == "bf16")
 
 
-def test_who_computes_and_who_is_told_does_not_matter():
+def test_executor_and_outputs_do_not_make_another_run():
     others = ["executor.workers=3", "executor.threads=2", "run.tensorboard=true", "run.checkpoint_every=7"]
-    assert same_run(tables(), tables(*others, executor="processes"))
-    assert not same_run(tables(), tables("local.epochs=1"))
+    assert same_run(resolve_demo(), resolve_demo(*others, executor="processes"))
+    assert not same_run(resolve_demo(), resolve_demo("local.epochs=1"))
 
 
 @pytest.mark.parametrize("damaged", [{}, {"executor": 3}, {"run": 3, "task": 3}, {"executor": {"device": 3}}])
 def test_damaged_settings_are_other_settings(damaged):
-    assert not same_run(damaged, tables())
+    assert not same_run(damaged, resolve_demo())
 
 
-def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
+def test_run_in_other_precision_is_refused(tmp_path):
     command = ["run", DEMO, "--only", "fadas", *SMALL, "--out", tmp_path, "--no-report"]
     bf16 = ["--executor", "inline", "--set", "executor.precision=bf16"]
     run_fadas(*command, *bf16)
@@ -61,7 +61,7 @@ def test_a_run_in_one_precision_is_not_taken_for_another(tmp_path):
     assert "already there" in run_fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr
 
 
-def test_code_of_ones_own_that_has_changed_is_another_run(tmp_path):
+def test_changed_user_code_is_another_run(tmp_path):
     code = tmp_path / "mine.py"
     code.write_text("def half(delays):\n    return 0.5\n\ndef size():\n    return half\n")
     step = ["--set", "algorithms.fedbuff.step_size='mine:size'"]
@@ -69,14 +69,14 @@ def test_code_of_ones_own_that_has_changed_is_another_run(tmp_path):
     run_fadas(*command, cwd=tmp_path)
     assert "already there" in run_fadas(*command, cwd=tmp_path).stderr
     (kept,) = tmp_path.glob("o/*/config.toml")
-    run_fadas("plan", kept, cwd=tmp_path)  # a run's settings make an experiment, too
+    run_fadas("plan", kept, cwd=tmp_path)  # saved settings are an experiment file too
     code.write_text(code.read_text().replace("0.5", "0.25"))
     assert "holds a run with other settings (code.mine was '" in run_fadas(*command, cwd=tmp_path, code=2).stderr
     run_fadas(*command, "--overwrite", cwd=tmp_path)
 
 
-def test_what_counts_is_the_code_that_was_imported(tmp_path, monkeypatch):
-    """Not what its file says by now, nor a text that happens to name a module."""
+def test_digest_is_of_imported_code(tmp_path, monkeypatch):
+    """Neither the file's present content nor a text that names a module counts."""
     code = tmp_path / "imported_once.py"
     code.write_text("def size():\n    return lambda delays: 0.5\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -86,6 +86,6 @@ def test_what_counts_is_the_code_that_was_imported(tmp_path, monkeypatch):
     resolved.append(resolve(read_experiment(DEMO, [step]), "custom", 1).tables)
     assert resolved[0]["code"] == resolved[1]["code"]
     assert list(resolved[0]["code"]) == ["imported_once"]
-    assert "code" not in tables("task.partition=iid")
+    assert "code" not in resolve_demo("task.partition=iid")
     assert code_of({"task": {"note": "random: a note"}}) == {}
-    assert lookup({}, "task", "builtins:int") is int, "which has no file"
+    assert lookup({}, "task", "builtins:int") is int, "a built-in has no file"

@@ -5,7 +5,7 @@ import pytest
 from helpers.cli import DEMO, SMALL, run_fadas
 
 
-def test_tensorboard(tmp_path):
+def test_tensorboard_gets_losses_and_accuracies(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
