@@ -11,7 +11,7 @@ from fadas.report.html import page
 from helpers.folders import FAST_RUN, SLOW_RUN, draw_axes, make_run
 
 
-def test_comparison():
+def test_comparison_at_equal_time_and_updates():
     table = compare([FAST_RUN, SLOW_RUN])
     assert (table.time, table.updates, table.target) == (30, 10, 0.6)
     fast, slow = table.rows
@@ -41,11 +41,11 @@ def test_seeds_are_averaged():
     assert table_cells(compare([never]))[0][3] == "never"
 
 
-def test_runs_that_diverged_are_named_and_never_numbers():
+def test_report_shows_diverged_instead_of_numbers():
     lost = [(5, 2, 0.99), (6, 4, 0.99)]
     wild, half = make_run("wild", lost, diverged="not finite"), make_run("fast", lost, seed=1, diverged="not <finite>")
     table = compare([FAST_RUN, half, SLOW_RUN, wild])
-    assert (table.time, table.updates, table.target) == (30, 10, 0.6), "they do not cut the others short"
+    assert (table.time, table.updates, table.target) == (30, 10, 0.6), "diverged runs do not shorten the comparison"
     text = table_cells(table)
     assert text[0] == ["fast, seeds: 2", "diverged, 1 of 2", "diverged, 1 of 2", "-", "-", "-", "-"]
     assert text[1][2] == "65.0%"
@@ -60,7 +60,7 @@ def test_runs_that_diverged_are_named_and_never_numbers():
     assert not list(figures([nothing]))
 
 
-def test_runs_with_other_settings_are_not_taken_for_seeds():
+def test_other_settings_are_not_averaged_as_seeds():
     other = make_run("fast", [(10, 5, 0.1), (20, 10, 0.1), (30, 15, 0.1)], seed=1, local={"lr": 9})
     assert [row.algorithm for row in compare([FAST_RUN, other, SLOW_RUN]).rows] == [
         "fast (fast-0)",
@@ -69,7 +69,7 @@ def test_runs_with_other_settings_are_not_taken_for_seeds():
     ]
 
 
-def test_runs_of_a_sweep_are_named_by_their_points_and_measured_on_held_out_data():
+def test_sweep_runs_are_named_by_points_and_marked_validation():
     points = [(10, 5, 0.5), (20, 10, 0.7)]
     task = {"clients": 3, "validation": 0.2}
     runs = [
@@ -85,10 +85,10 @@ def test_runs_of_a_sweep_are_named_by_their_points_and_measured_on_held_out_data
         for k, one in enumerate(runs)
     ]
     rows = compare(alike).rows
-    assert [row.algorithm for row in rows] == ["a (a-0)", "a (a-2)"], "of folders that differ in the seed, none is lost"
+    assert [row.algorithm for row in rows] == ["a (a-0)", "a (a-2)"], "every folder that differs in the seed is shown"
     (axes,) = draw_axes(*runs)["time"]
     assert axes.get_ylabel() == "validation accuracy"
-    assert not axes.texts, "they have no target in common"
+    assert not axes.texts, "the runs have no common target"
     assert "<td class=best>-" not in page(runs)
     (axes,) = draw_axes(FAST_RUN)["time"]
     assert axes.get_ylabel() == "test accuracy"

@@ -17,7 +17,7 @@ def test_curves_of_seeds_are_averaged_at_equal_time():
     assert values.tolist() == [[0.1, 0.9], [0.3, 0.3]]
 
 
-def test_figures_show_the_data():
+def test_figures_show_data():
     axes = draw_axes(FAST_RUN, SLOW_RUN)
     time, updates, delays, eta, timeline = (axes[n][0] for n in ("time", "updates", "delays", "eta", "timeline"))
     assert time.lines[0].get_xydata().tolist() == [[10, 0.5], [20, 0.7], [30, 0.8]]
@@ -29,13 +29,13 @@ def test_figures_show_the_data():
     assert timeline.collections[0].get_array().tolist() == [0, -3, 1, -2, 2, -1]
 
 
-def test_label_figure():
+def test_label_figure_has_counts_in_title():
     shown = dataclasses.replace(FAST_RUN, counts=[[3, 0], [1, 2], [0, 9]])
     (axes, _) = draw_axes(shown)["labels"]
     assert "3 clients; examples 3 to 9, median 3; labels 1 to 2, median 1" in axes.get_title()
 
 
-def test_lost_work_is_drawn_by_reason_and_left_out_where_there_is_none():
+def test_lost_work_is_drawn_by_reason_or_omitted():
     assert "lost" not in [drawn.name for drawn in figures([FAST_RUN, SLOW_RUN])]
     records = [{**r, "expired": k, "refused": {"not finite": 2 * k}} for k, r in enumerate(FAST_RUN.records)]
     (axes,) = next(d.figure.axes for d in figures([dataclasses.replace(FAST_RUN, records=records)]) if d.name == "lost")
@@ -43,7 +43,7 @@ def test_lost_work_is_drawn_by_reason_and_left_out_where_there_is_none():
     assert drawn == {"fast: expired": [0, 1, 2], "fast: not finite": [0, 2, 4]}
 
 
-def test_a_deployment_has_seconds_on_its_axes():
+def test_deployment_axes_are_in_seconds():
     real = make_run("fast", [(10, 5, 0.5), (20, 10, 0.7)], task={"name": "flower"})
     shown = {drawn.name: drawn.figure.axes[0].get_xlabel() for drawn in figures([real])}
     assert (shown["time"], shown["timeline"]) == ("seconds", "seconds")

@@ -17,7 +17,7 @@ FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run -
 --disable-component-update --disable-sync --hide-scrollbars --window-size=1000,4200 --virtual-time-budget=4000"""
 
 
-# Writes what the browser laid out into the page's title, where --dump-dom shows it.
+# Writes the sizes of the figures into the page's title, which --dump-dom prints.
 PROBE = """<script>
 window.onload = () => { document.title = JSON.stringify([...document.querySelectorAll('figure')].map(f => {
   const r = f.querySelector('svg').getBoundingClientRect();
@@ -27,8 +27,8 @@ window.onload = () => { document.title = JSON.stringify([...document.querySelect
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_the_figures_are_drawn(tmp_path):
-    tau_c = "algorithms.fadas-da.tau_c=1"  # so that its step size varies within a short run
+def test_browser_draws_every_figure(tmp_path):
+    tau_c = "algorithms.fadas-da.tau_c=1"  # makes the step size vary within a short run
     run_fadas("run", DEMO, "--only", "fadas,fadas-da,fedavg", *SMALL, "--set", tau_c, "--out", tmp_path / "o")
     page = tmp_path / "o" / "report.html"
     probed = tmp_path / "probed.html"
