@@ -17,7 +17,7 @@ from helpers.training import make_task
 from helpers.updates import STEP, TWO_UPDATES, make_state
 
 
-def test_buffers_are_averaged_and_never_pass_through_the_optimizer():
+def test_buffers_are_averaged_without_optimizer():
     model = Model(torch.zeros(1), torch.tensor([100.0]))
     ups = [Update(Job(k, k, 0), torch.ones(1), torch.tensor([b]), torch.zeros(1), 1) for k, b in enumerate((2.0, 6.0))]
     step = Step(0, tuple(u.job for u in ups))
@@ -25,8 +25,8 @@ def test_buffers_are_averaged_and_never_pass_through_the_optimizer():
         assert make().apply(ServerState(0, model), step, ups, 2).model.buffers.tolist() == [4.0]
 
 
-def test_the_mean_of_equal_buffers_is_what_they_are():
-    """Frozen weights, in a deployment: they must not creep away by rounding."""
+def test_mean_of_equal_buffers_is_exact():
+    """Frozen weights of a deployment must not drift by rounding."""
     frozen = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     for many in (3, 7, 8, 10):
         ups = [Update(Job(k, k, 0), torch.ones(1), frozen, torch.zeros(1), 1) for k in range(many)]
@@ -35,8 +35,8 @@ def test_the_mean_of_equal_buffers_is_what_they_are():
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_contract(name):
-    """Every algorithm: pure, one version further, moves the model, remembers tensors, repeats itself exactly."""
+def test_every_algorithm_keeps_contract(name):
+    """Pure, one version further, moves the model, remembers tensors, repeats exactly."""
     algorithm = ALGORITHMS[name]()
     assert isinstance(algorithm, Algorithm)
     before = make_state(1.0, 1.0)
@@ -54,7 +54,7 @@ def test_contract(name):
     assert algorithm.schedule(8, 4).concurrency == 8
 
 
-def test_statistics_below_one_are_a_running_average_and_training_does_not_see_them():
+def test_statistics_below_one_average_buffers_but_not_parameters():
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 8))
     local = LocalSGD(lr=0.1, epochs=1, batch_size=6)
     p = plan(FADAS().schedule(4, 2), 8, steps=6, seed=1)
@@ -66,14 +66,14 @@ def test_statistics_below_one_are_a_running_average_and_training_does_not_see_th
         one, other = plain.server.model, running.server.model
         assert torch.equal(one.params, other.params)
         assert not torch.allclose(one.buffers, other.buffers)
-        if record.step == 1:  # later ones differ in what clients start from, too
+        if record.step == 1:  # in later steps, clients start from other models too
             torch.testing.assert_close(other.buffers, initial + 0.25 * (one.buffers - initial))
     for weight in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(ValueError, match="statistics"):
             Algorithm(statistics=weight)
 
 
-def test_a_combine_rule_and_an_optimizer_may_not_remember_under_one_name():
+def test_slot_name_used_twice_is_refused():
     class Hoarder:
         def __call__(self, state, step, updates, clients):
             return updates[0].delta, {"m": updates[0].delta}

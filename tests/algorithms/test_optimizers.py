@@ -14,7 +14,7 @@ DELTAS = [torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.0]), torch.tensor([-1.
 X = torch.tensor([10.0, -10.0], dtype=torch.float64)
 
 
-def run(optimizer, eta=0.1, deltas=DELTAS, x=X):
+def apply_deltas(optimizer, eta=0.1, deltas=DELTAS, x=X):
     slots, path = {}, []
     for delta in deltas:
         x, new = optimizer.apply(x, delta.to(x.dtype), slots, eta)
@@ -23,8 +23,8 @@ def run(optimizer, eta=0.1, deltas=DELTAS, x=X):
     return path, slots
 
 
-def hand(second, bound=lambda vhat, v: v, b1=0.9, b2=0.99, eps=1e-8, eta=0.1):
-    """The recurrences on plain floats, coordinate by coordinate."""
+def follow_recurrence(second, bound=lambda vhat, v: v, b1=0.9, b2=0.99, eps=1e-8, eta=0.1):
+    """The recurrence in plain floats, one coordinate at a time."""
     path = [[], [], []]
     for c in range(2):
         x, m, v, vhat = float(X[c]), 0.0, 0.0, 0.0
@@ -41,21 +41,21 @@ def hand(second, bound=lambda vhat, v: v, b1=0.9, b2=0.99, eps=1e-8, eta=0.1):
 @pytest.mark.parametrize(
     ("optimizer", "expected"),
     [
-        (Adam(), hand(lambda v, d, b: b * v + (1 - b) * d * d)),
-        (AMSGrad(), hand(lambda v, d, b: b * v + (1 - b) * d * d, max)),
-        (Yogi(), hand(lambda v, d, b: v - (1 - b) * d * d * ((v > d * d) - (v < d * d)))),
-        (Adagrad(), hand(lambda v, d, b: v + d * d, b1=0.0)),
-        (Adagrad(beta1=0.9), hand(lambda v, d, b: v + d * d)),
+        (Adam(), follow_recurrence(lambda v, d, b: b * v + (1 - b) * d * d)),
+        (AMSGrad(), follow_recurrence(lambda v, d, b: b * v + (1 - b) * d * d, max)),
+        (Yogi(), follow_recurrence(lambda v, d, b: v - (1 - b) * d * d * ((v > d * d) - (v < d * d)))),
+        (Adagrad(), follow_recurrence(lambda v, d, b: v + d * d, b1=0.0)),
+        (Adagrad(beta1=0.9), follow_recurrence(lambda v, d, b: v + d * d)),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_three_steps_by_recurrence(optimizer, expected):
-    for got, want in zip(run(optimizer)[0], expected, strict=True):
+def test_three_steps_follow_recurrence(optimizer, expected):
+    for got, want in zip(apply_deltas(optimizer)[0], expected, strict=True):
         assert got.tolist() == pytest.approx(want, rel=1e-12)
 
 
-def test_amsgrad_with_a_floor_is_fedams_own_recurrence():
-    """vhat = max(vhat, v, floor), by hand: the first delta is too small for it, the second is not."""
+def test_amsgrad_with_floor_follows_fedams():
+    """vhat = max(vhat, v, floor): the first delta stays below the floor, the second does not."""
     optimizer, x, slots, m, v, vhat = AMSGrad(floor=1e-4), torch.zeros(1, dtype=torch.float64), {}, 0.0, 0.0, 0.0
     expected = 0.0
     for delta in (0.05, 0.5, -0.02):
@@ -67,12 +67,12 @@ def test_amsgrad_with_a_floor_is_fedams_own_recurrence():
     assert 0.01 * 0.05**2 < 1e-4 < 0.01 * 0.5**2
 
 
-def test_amsgrad_three_steps_by_hand():
+def test_amsgrad_matches_hand_calculation():
     """First coordinate, deltas 1, 0.5, -1 with beta1 = 0.9, beta2 = 0.99 and eta = 0.1, worked out on paper.
 
     m: 0.1, 0.14, 0.026; v: 0.01, 0.0124, 0.022276; vhat = v as it grows.
     """
-    path, slots = run(AMSGrad())
+    path, slots = apply_deltas(AMSGrad())
     assert slots["m"][0] == pytest.approx(0.026)
     assert slots["v"][0] == pytest.approx(0.022276)
     steps = [0.1 * 0.1 / 0.1, 0.1 * 0.14 / 0.0124**0.5, 0.1 * 0.026 / 0.022276**0.5]
@@ -93,17 +93,17 @@ def test_amsgrad_three_steps_by_hand():
         (Adagrad(), 0, [0.1, 0.0447214, -0.0666667]),
     ],
 )
-def test_three_steps_by_hand(optimizer, coordinate, steps):
+def test_three_steps_match_hand_calculation(optimizer, coordinate, steps):
     """Each step is eta m / sqrt(v) with eta = 0.1, worked out on paper."""
-    path = [X, *run(optimizer)[0]]
+    path = [X, *apply_deltas(optimizer)[0]]
     moved = [(after - before)[coordinate].item() for before, after in pairwise(path)]
     assert moved == pytest.approx(steps, abs=2e-7)
 
 
-def test_sgd():
-    assert [x[0].item() for x in run(SGD(), eta=1.0)[0]] == [11.0, 11.5, 10.5]
+def test_sgd_with_and_without_momentum():
+    assert [x[0].item() for x in apply_deltas(SGD(), eta=1.0)[0]] == [11.0, 11.5, 10.5]
     # momentum 0.5: velocities 1, 1, -0.5
-    assert [x[0].item() for x in run(SGD(0.5), eta=1.0)[0]] == [11.0, 12.0, 11.5]
+    assert [x[0].item() for x in apply_deltas(SGD(0.5), eta=1.0)[0]] == [11.0, 12.0, 11.5]
 
 
 @pytest.mark.parametrize(
@@ -119,21 +119,21 @@ def test_sgd():
         (Torch("Adamax"), lambda p: torch.optim.Adamax(p, 0.1)),
     ],
 )
-def test_against_torch(ours, theirs):
+def test_optimizers_agree_with_torch(ours, theirs):
     generator = torch.Generator().manual_seed(0)
     deltas = [torch.randn(5, generator=generator, dtype=torch.float64) for _ in range(20)]
     x = torch.randn(5, generator=generator, dtype=torch.float64)
     parameter = torch.nn.Parameter(x.clone())
     optimizer = theirs([parameter])
-    for got, delta in zip(run(ours, deltas=deltas, x=x)[0], deltas, strict=True):
+    for got, delta in zip(apply_deltas(ours, deltas=deltas, x=x)[0], deltas, strict=True):
         parameter.grad = -delta
         optimizer.step()
         torch.testing.assert_close(got, parameter.detach(), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_contract(name):
-    """Every optimizer: pure, remembers tensors only, moves towards delta at first, and does not stand still."""
+def test_every_optimizer_keeps_contract(name):
+    """Pure, remembers tensors only, first moves towards delta, and keeps moving."""
     optimizer = OPTIMIZERS[name]()
     x, delta = torch.zeros(4), torch.tensor([1.0, -1.0, 0.5, 2.0])
     before = x.clone(), delta.clone()
@@ -158,7 +158,7 @@ def test_contract(name):
         lambda: Adagrad(beta1=1),
     ],
 )
-def test_bad_parameters(make):
+def test_bad_optimizer_parameters_are_refused(make):
     with pytest.raises(ValueError, match="must be"):
         make()
 
@@ -166,6 +166,6 @@ def test_bad_parameters(make):
 @pytest.mark.parametrize(
     ("name", "options"), [("Nothing", {}), ("LBFGS", {}), ("Adam", {"betas": 3}), ("SGD", {"lr": 1})]
 )
-def test_bad_torch_optimizers(name, options):
+def test_unsuitable_torch_optimizers_are_refused(name, options):
     with pytest.raises(ValueError, match="cannot serve"):
         Torch(name, options)

@@ -13,7 +13,7 @@ from helpers.updates import STEP, TWO_UPDATES, make_state, make_updates
 @pytest.mark.parametrize(
     ("staleness", "alpha"), [("constant", 0.5), ("hinge", 0.5 / (0.5 * 2 + 1)), ("polynomial", 0.5 / math.sqrt(4))]
 )
-def test_fedasync_mixes_the_model_in(staleness, alpha):
+def test_fedasync_mixes_client_model_by_staleness(staleness, alpha):
     algorithm = FedAsync(0.5, staleness, a=0.5, b=1)
     step, one = make_updates((7, 0, [2.0, 4.0], 1, [1.0, -1.0]))
     after = algorithm.apply(make_state(10.0, 20.0), step, one, 9)
@@ -24,7 +24,7 @@ def test_fedasync_mixes_the_model_in(staleness, alpha):
         FedAsync(staleness="linear")
 
 
-def test_fadas_is_amsgrad_on_the_mean():
+def test_fadas_applies_amsgrad_to_mean():
     after = FADAS(eta=0.1).apply(make_state(1.0, 1.0), STEP, TWO_UPDATES, 9)
     # mean [2, 0]: m = 0.1 * 2, vhat = 0.01 * 4, step 0.1 * 0.2 / 0.2
     assert after.model.params.tolist() == pytest.approx([1.1, 1.0])
@@ -33,7 +33,7 @@ def test_fadas_is_amsgrad_on_the_mean():
     assert late.model.params.tolist() == pytest.approx([1 + 0.1 / 3, 1.0])
 
 
-def test_presets_schedules():
+def test_presets_give_schedules():
     for make in (FADAS, FADAS_DA, FedBuff, CA2FL):
         assert make().schedule(25, 5) == Schedule(25, 5, "arrival")
     assert FedAvg().schedule(25, 5) == Schedule(25, 25, "round")
@@ -53,6 +53,6 @@ def test_presets_schedules():
         lambda: Hinge(a=-1),
     ],
 )
-def test_bad_parameters(make):
+def test_presets_refuse_bad_parameters(make):
     with pytest.raises(ValueError, match="must"):
         make()
