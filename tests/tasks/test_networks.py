@@ -6,17 +6,19 @@ from torch import nn
 from fadas.tasks.networks import MODELS, cnn, resnet18, resnet18_gn
 
 
-def test_resnet18():
-    """Parameters counted from the layers' shapes, and the shape of every stage."""
+def test_resnet18_has_expected_sizes_and_shapes():
+    """The number of parameters follows from the layers' shapes; every stage has its shape."""
 
-    def conv(a, b, k):
+    def count_conv(a, b, k):
         return a * b * k * k
 
-    def block(a, b):
-        return conv(a, b, 3) + conv(b, b, 3) + 4 * b + (conv(a, b, 1) + 2 * b if a != b else 0)
+    def count_block(a, b):
+        return count_conv(a, b, 3) + count_conv(b, b, 3) + 4 * b + (count_conv(a, b, 1) + 2 * b if a != b else 0)
 
     widths = [(64, 64), (64, 128), (128, 256), (256, 512)]
-    expected = conv(3, 64, 3) + 128 + sum(block(a, b) + block(b, b) for a, b in widths) + 512 * 10 + 10
+    expected = (
+        count_conv(3, 64, 3) + 128 + sum(count_block(a, b) + count_block(b, b) for a, b in widths) + 512 * 10 + 10
+    )
     assert expected == 11_173_962
     for make in (resnet18, resnet18_gn):
         module = make(10)
@@ -32,6 +34,6 @@ def test_resnet18():
     assert sum(b.numel() for b in resnet18(10).buffers() if b.is_floating_point()) == 2 * 4800
 
 
-def test_cnn_is_as_small_as_it_says():
+def test_cnn_has_stated_size():
     assert sum(p.numel() for p in cnn(10).parameters()) == 57_398
     assert set(MODELS) == {"resnet18", "resnet18-gn", "cnn"}

@@ -8,7 +8,7 @@ from fadas.tasks import TASKS
 from fadas.tasks.task import Task, accuracy
 
 
-def test_evaluation_in_chunks_is_the_same():
+def test_evaluation_in_chunks_agrees():
     task = TASKS["digits"](clients=5)
     module = task.module()
     whole, parts = task.evaluate(module, chunk=10**6), task.evaluate(module, chunk=7)
@@ -16,7 +16,7 @@ def test_evaluation_in_chunks_is_the_same():
     assert module.training is False
 
 
-def test_a_given_module_is_copied():
+def test_given_module_is_copied():
     module = nn.Linear(2, 2)
     task = Task(module, [(torch.zeros(1, 2), torch.zeros(1).long())])
     copy = task.module()
@@ -28,13 +28,13 @@ def test_a_given_module_is_copied():
 @pytest.mark.parametrize(
     ("outputs", "targets"), [((8, 1), (8,)), ((8, 1), (8, 1)), ((8, 2), (8, 1)), ((8,), (8,)), ((8, 3, 5), (8,))]
 )
-def test_an_accuracy_of_what_has_none_is_an_error(outputs, targets):
-    """One logit, or labels in a column: torch would compare something, and call it a number."""
+def test_accuracy_of_unsuitable_shapes_is_refused(outputs, targets):
+    """For one logit, or labels in a column, torch would compare the wrong things without an error."""
     with pytest.raises(ValueError, match="an output per class and a label per example"):
         accuracy(torch.randn(outputs), torch.zeros(targets, dtype=torch.int64))
 
 
-def test_the_accuracy_of_every_pixel():
+def test_accuracy_counts_every_pixel():
     outputs = torch.zeros(2, 3, 4, 4)
     outputs[:, 1] = 1.0
     assert accuracy(outputs, torch.ones(2, 4, 4, dtype=torch.int64)) == 1.0

@@ -12,7 +12,7 @@ from helpers.networks import TinyNet
 from helpers.training import make_task, train_briefly
 
 
-class Squares(Dataset):
+class PlainItems(Dataset):
     def __len__(self):
         return 9
 
@@ -20,8 +20,8 @@ class Squares(Dataset):
         return torch.full((6,), float(i)), i % 3
 
 
-class Pairs(Dataset):
-    """Items as they come out of numpy and Python: doubles and short labels."""
+class NumpyItems(Dataset):
+    """Items of numpy and Python types: doubles and short labels."""
 
     def __len__(self):
         return 9
@@ -30,18 +30,18 @@ class Pairs(Dataset):
         return np.full(6, i / 9), np.int32(i % 3)
 
 
-class Masked(Pairs):
+class MaskedItems(NumpyItems):
     def __getitem__(self, i):
         return np.ma.masked_equal(np.arange(6.0), i), i % 3
 
 
 @pytest.mark.parametrize("labels", [np.int32, np.uint8])
 @pytest.mark.parametrize("executor", ["auto", "inline"])
-def test_numpy_arrays(labels, executor):
+def test_numpy_arrays_train(labels, executor):
     pairs = [[column.numpy() for column in data] for data in make_task().clients[:3]]
     given = [(x.astype(float)[::-1], y.astype(labels)[::-1]) for x, y in pairs]
     given[0][0].flags.writeable = False
-    task = Task(TinyNet, [*given, Pairs()], test=given[1])
+    task = Task(TinyNet, [*given, NumpyItems()], test=given[1])
     same = Task(TinyNet, [tuple(torch.tensor(column.copy()) for column in pair) for pair in pairs], test=task.test)
     assert {column.dtype for column in [*task.clients[0], *task.clients[3], *task.test]} == {torch.float32, torch.int64}
     assert torch.equal(task.clients[1][0], same.clients[1][0].flip(0))
@@ -50,14 +50,14 @@ def test_numpy_arrays(labels, executor):
     assert 0 <= last.metrics["accuracy"] <= 1
 
 
-def squares(outputs, targets):
+def squared_error(outputs, targets):
     return (outputs[:, :1] - targets) ** 2
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched"])
-def test_numpy_arrays_for_regression(executor):
+def test_numpy_arrays_train_for_regression(executor):
     data = [(x.numpy(), x[:, :1].double().numpy()) for x, _ in make_task().clients]
-    task = Task(TinyNet, data, squares, test=data[2])
+    task = Task(TinyNet, data, squared_error, test=data[2])
     p = plan(FedBuff().schedule(4, 2), len(data), Delays(Mild()), steps=20)
     losses = [r.metrics for r in simulate(p, task, FedBuff(), LocalSGD(lr=0.05, batch_size=4), executor=executor)]
     assert losses[0].keys() == {"loss"}
@@ -76,21 +76,21 @@ def test_numpy_arrays_for_regression(executor):
         (None, "arrays of numbers"),
         ((np.ma.masked_less(np.arange(18.0).reshape(3, 6), 1), np.zeros(3, int)), "a masked array lacks values"),
         ((np.zeros((3, 6)), np.ma.masked_equal([0, 1, 2], 1)), "a masked array lacks values"),
-        (Masked(), "a masked array lacks values"),
+        (MaskedItems(), "a masked array lacks values"),
     ],
 )
-def test_what_is_no_data_is_refused_at_once(data, message):
+def test_invalid_data_are_refused(data, message):
     with pytest.raises(ValueError, match=f"client 1: .*{message}"):
         Task(TinyNet, [make_task().clients[0], data])
 
 
-def test_masked_arrays_that_mask_nothing_are_taken():
+def test_masked_arrays_without_masked_values_are_accepted():
     x, y = (np.ma.array(column.numpy()) for column in make_task().clients[0])
     assert torch.equal(Task(TinyNet, [(x, y)]).clients[0][0], make_task().clients[0][0])
 
 
-def test_torch_datasets():
-    task = Task(TinyNet, [Squares(), TensorDataset(*make_task().clients[1]), Squares()], test=Squares())
+def test_torch_datasets_train():
+    task = Task(TinyNet, [PlainItems(), TensorDataset(*make_task().clients[1]), PlainItems()], test=PlainItems())
     assert task.sizes == [9, 17, 9]
     assert task.clients[0][1].dtype == torch.int64
     assert "accuracy" in train_briefly(task)[-1].metrics
@@ -105,6 +105,6 @@ def test_torch_datasets():
         ((torch.zeros(3, 2),), "client 1: expected"),
     ],
 )
-def test_bad_client_data(data, message):
+def test_bad_client_shapes_are_refused(data, message):
     with pytest.raises(ValueError, match=message):
         Task(nn.Linear(2, 2), [(torch.zeros(1, 2), torch.zeros(1)), data])

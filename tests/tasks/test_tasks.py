@@ -8,8 +8,8 @@ import torch
 from fadas.tasks import TASKS
 
 
-def settings_of(name, data):
-    """What a task needs beyond its defaults to run on the tests' own small data."""
+def choose_options(name, data):
+    """What a task needs beyond its defaults to run on the small data."""
     if name.startswith("cifar"):
         return {"verify": False, "model": "cnn"}
     if name == "files":
@@ -18,9 +18,9 @@ def settings_of(name, data):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_contract(name, data):
-    """Every task: as many clients as asked for, none empty, seeded initialisation, metrics with an accuracy."""
-    options = settings_of(name, data)
+def test_every_task_keeps_contract(name, data):
+    """The number of clients, none empty, seeded initialisation, an accuracy among the metrics."""
+    options = choose_options(name, data)
     if "seed" in inspect.signature(TASKS[name]).parameters:
         options["seed"] = 3
     task = TASKS[name](clients=7, **options)
