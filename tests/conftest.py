@@ -53,6 +53,15 @@ def task() -> Task:
     return make_task()
 
 
+@pytest.fixture
+def one_thread():
+    """One torch thread, as workers have. The number is restored, whatever a test does to it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory) -> Path:
     """Small data sets in the official layouts."""

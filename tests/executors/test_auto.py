@@ -7,13 +7,12 @@ import torch
 
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.training.sgd import LocalSGD
-from helpers.training import (
-    LOCAL,
-    make_task,
-)
+from helpers.training import LOCAL, make_task
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_beside_a_gpu_nothing_is_forked(monkeypatch):
+def test_auto_does_not_fork_beside_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES"):
         Processes(make_task(), LOCAL, 0)
@@ -36,7 +35,7 @@ def test_beside_a_gpu_nothing_is_forked(monkeypatch):
         (60_000, 3, 2, Processes),  # too many parameters
     ],
 )
-def test_a_chain_of_layers_is_stacked_if_it_is_small_or_cores_are_few(monkeypatch, wide, batch, cores, kind):
+def test_auto_stacks_small_chains_or_with_few_cores(monkeypatch, wide, batch, cores, kind):
     task = make_task()
     task.model = lambda: torch.nn.Sequential(torch.nn.Linear(6, wide), torch.nn.ReLU(), torch.nn.Linear(wide, 3))
     task.clients = [[column.repeat(100, *[1] * (column.dim() - 1)) for column in data] for data in task.clients]

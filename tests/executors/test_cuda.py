@@ -21,16 +21,16 @@ from helpers.training import LOCAL_LONG, final_model, make_task
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
-def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
-    """To destroy a graph while another is captured invalidates the capture, and Python may do so at any moment."""
+def test_capture_survives_garbage_of_earlier_executors(monkeypatch):
+    """Destroying a graph invalidates a capture under way, and Python may destroy one at any moment."""
     task, step = make_task(batchnorm=True, sizes=(4, 17, 30, 9)), Bench._step
 
-    def untidy(self, batch):
+    def collect_and_step(self, batch):
         if torch.cuda.is_current_stream_capturing():
             gc.collect()
         step(self, batch)
 
-    monkeypatch.setattr(Bench, "_step", untidy)
+    monkeypatch.setattr(Bench, "_step", collect_and_step)
     for closed in (True, False, False):
         executor = Cuda(task, LOCAL_LONG, 1, precision="fp32")
         executor.itself = executor  # only the collector can free it now
@@ -41,7 +41,7 @@ def test_garbage_of_earlier_executors_does_not_spoil_a_capture(monkeypatch):
 
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_run_repeats_itself_to_the_bit(compile, precision):
+def test_run_repeats_to_the_bit(compile, precision):
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
     make = partial(Cuda, task, LOCAL_LONG, 3, precision=precision, compile=compile)
     one, *others = [final_model(make(streams=streams), task) for streams in (8, 8, 1)]
@@ -50,7 +50,7 @@ def test_a_run_repeats_itself_to_the_bit(compile, precision):
         assert torch.equal(one.buffers, other.buffers)
 
 
-def test_dropout_by_any_name_repeats_itself():
+def test_functional_dropout_repeats():
     class Hidden(torch.nn.Linear):
         def forward(self, x):
             return torch.nn.functional.dropout(super().forward(x), 0.5, self.training)
@@ -62,14 +62,14 @@ def test_dropout_by_any_name_repeats_itself():
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-def test_a_gpu_that_is_not_the_current_one():
+def test_other_gpu_than_current_gives_same_bits():
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
     one, other = (final_model(Cuda(task, LOCAL_LONG, 3, device), task) for device in ("cuda:0", "cuda:1"))
     assert torch.equal(one.params.cpu(), other.params.cpu())
 
 
-def test_a_batch_of_one_that_is_never_trained_is_not_captured():
-    """BatchNorm could not take it: six examples are a batch of five and one of one, but only one step is trained."""
+def test_untrained_batch_of_one_is_not_captured():
+    """BatchNorm refuses a batch of one. Six examples are batches of five and one, but only one step is trained."""
     task, local = make_task(batchnorm=True, sizes=(6,)), LocalSGD(lr=0.1, batch_size=5, steps=1)
     p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=4, seed=3)
     runs = [
@@ -80,35 +80,35 @@ def test_a_batch_of_one_that_is_never_trained_is_not_captured():
     assert one == pytest.approx(other, rel=1e-4)
 
 
-def test_memory_is_given_back_when_it_is_closed():
-    def allocated():
+def test_close_frees_memory():
+    def measure_memory():
         gc.collect()
-        torch._C._cuda_clearCublasWorkspaces()  # 32 MB for each of torch's streams, once and for all
+        torch._C._cuda_clearCublasWorkspaces()  # 32 MB for each of torch's streams, allocated once
         return torch.cuda.memory_allocated()
 
     task = make_task(sizes=(4, 17, 30, 9))
-    before = allocated()
+    before = measure_memory()
     for _ in range(3):
         Cuda(task, LOCAL_LONG, 1).close()
-    assert allocated() <= before + 2**20
+    assert measure_memory() <= before + 2**20
 
 
-def test_a_checkpoint_holds_what_the_gpu_is_still_computing(tmp_path):
-    behind, expected = checkpoint.BackgroundWriter(), {}
+def test_checkpoint_waits_for_gpu(tmp_path):
+    writer, expected = checkpoint.BackgroundWriter(), {}
     for step in range(3):
-        torch.cuda._sleep(200_000_000)  # a tenth of a second, before the values are there
+        torch.cuda._sleep(200_000_000)  # the values come after a tenth of a second
         tensors = {str(n): torch.full((n,), step + 0.5, device="cuda") for n in (0, 7, 1_000_000)}
-        behind.write(tmp_path, step, tensors, {"step": step})
+        writer.write(tmp_path, step, tensors, {"step": step})
         expected = {name: torch.full((int(name),), step + 0.5) for name in tensors}
         del tensors
-    behind.wait()
-    behind.close()
+    writer.wait()
+    writer.close()
     found, values = checkpoint.read_checkpoint(checkpoint.found(tmp_path)[0])
     assert values == {"step": 2}
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_a_run_that_is_stopped_goes_on(tmp_path):
+def test_stopped_run_continues_with_same_bits(tmp_path):
     task = make_task(batchnorm=True, sizes=(4, 17, 30, 9))
     p = plan(FADAS().schedule(5, 3), 8, Delays(Large()), steps=10, seed=3)
     first, second = (simulate(p, task, FADAS(), LOCAL_LONG, executor=Cuda(task, LOCAL_LONG, 3)) for _ in range(2))
@@ -133,8 +133,8 @@ def test_auto_compiles_and_falls_back(recwarn):
     assert "cannot be captured" in str(recwarn.pop(UserWarning).message)
 
 
-def test_what_falls_back_may_draw_random_numbers():
-    """A capture that failed must leave the device's generator usable."""
+def test_failed_capture_leaves_generator_usable():
+    """A failed capture must leave the device's generator usable."""
 
     class Stubborn(torch.nn.Linear):
         def forward(self, x):
@@ -147,7 +147,7 @@ def test_what_falls_back_may_draw_random_numbers():
     assert torch.equal(one.params, other.params)
 
 
-def test_buffers_that_a_module_assigns_are_trained():
+def test_assigned_buffers_are_trained():
     task = make_task(sizes=(4, 17, 30, 9))
     task.model = Averaging
     one, other = (final_model(make(task, LOCAL_LONG, 3, "cuda", "fp32"), task) for make in (Cuda, Inline))

@@ -24,14 +24,14 @@ from helpers.networks import Averaging
 from helpers.training import LOCAL_LONG, assert_same_model, final_model, make_task
 
 
-class Graph:
+class ReplayedGraph:
     def __init__(self):
         self.operations = []
 
     def replay(self):
         with torch.no_grad():
             for function, args, options, results in self.operations:
-                for old, new in zip(tensors(results), tensors(function(*args, **options)), strict=True):
+                for old, new in zip(find_tensors(results), find_tensors(function(*args, **options)), strict=True):
                     if old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
@@ -49,11 +49,11 @@ class Capture(TorchDispatchMode):
         return results
 
 
-def tensors(values):
+def find_tensors(values):
     return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
 
 
-class Quiet:
+class Silent:
     """A stream or an event."""
 
     def __init__(self, *args, **options):
@@ -67,30 +67,30 @@ class Quiet:
 
 
 @pytest.fixture
-def make(monkeypatch):
-    """The CUDA executor, on a CPU."""
-    torch_there = ModuleType("torch")
-    torch_there.__getattr__ = lambda name: getattr(torch, name)
-    torch_there.device = lambda name: SimpleNamespace(type="cuda")
-    torch_there.cuda = SimpleNamespace(
-        Stream=Quiet,
-        Event=Quiet,
-        CUDAGraph=Graph,
+def make_cuda(monkeypatch):
+    """Make the CUDA executor on a CPU."""
+    fake_torch = ModuleType("torch")
+    fake_torch.__getattr__ = lambda name: getattr(torch, name)
+    fake_torch.device = lambda name: SimpleNamespace(type="cuda")
+    fake_torch.cuda = SimpleNamespace(
+        Stream=Silent,
+        Event=Silent,
+        CUDAGraph=ReplayedGraph,
         graph=Capture,
         graph_pool_handle=lambda: None,
         stream=lambda stream: nullcontext(),
-        current_stream=lambda device: Quiet(),
+        current_stream=lambda device: Silent(),
         set_stream=lambda stream: None,
         synchronize=lambda device: None,
     )
-    monkeypatch.setattr(cuda, "torch", torch_there)
+    monkeypatch.setattr(cuda, "torch", fake_torch)
     monkeypatch.setattr(cuda, "use_precision", lambda precision, device: False)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     return lambda task, local=LOCAL_LONG, seed=3: cuda.Cuda(task, local, seed, "cpu", "fp32")
 
 
-def assert_agrees_with_inline(make, task, local=LOCAL_LONG):
-    one, other = final_model(make(task, local), task, local), final_model(Inline(task, local, 3), task, local)
+def assert_agrees_with_inline(make_cuda, task, local=LOCAL_LONG):
+    one, other = final_model(make_cuda(task, local), task, local), final_model(Inline(task, local, 3), task, local)
     assert_same_model(one, other)
     return one
 
@@ -99,18 +99,18 @@ def assert_agrees_with_inline(make, task, local=LOCAL_LONG):
 @pytest.mark.parametrize(
     "local", [LOCAL_LONG, LocalSGD(lr=0.1, batch_size=7, steps=5), LocalSGD(lr=0.1, batch_size=40)], ids=str
 )
-def test_captured_steps_are_the_plain_ones(make, batchnorm, local):
-    """Full batches, short ones on borrowed benches, and batches that no client can fill."""
-    assert_agrees_with_inline(make, make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 9)), local)
+def test_captured_steps_agree_with_inline(make_cuda, batchnorm, local):
+    """Full batches, short ones on the benches of others, and batches that no client can fill."""
+    assert_agrees_with_inline(make_cuda, make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 9)), local)
 
 
-def test_buffers_that_a_module_assigns_are_trained(make):
+def test_assigned_buffers_are_trained(make_cuda):
     task = make_task(sizes=(4, 17, 30, 9))
     task.model = Averaging
-    assert assert_agrees_with_inline(make, task).buffers.abs().sum() > 0
+    assert assert_agrees_with_inline(make_cuda, task).buffers.abs().sum() > 0
 
 
-def test_a_transform_that_crops_in_training_alone(make):
+def test_transform_that_crops_only_in_training_agrees(make_cuda):
     def transform(inputs, generator):
         if generator is None:
             return inputs
@@ -120,11 +120,11 @@ def test_a_transform_that_crops_in_training_alone(make):
     plain = make_task(sizes=(4, 17, 30, 9))
     wide = [(torch.cat([x, x[:, :2]], 1), y) for x, y in plain.clients]
     model = nn.Sequential(nn.Unflatten(1, (1, -1)), nn.AdaptiveAvgPool1d(6), nn.Flatten(), nn.Linear(6, 3))
-    assert_agrees_with_inline(make, Task(model, wide, test=plain.test, transform=transform))
+    assert_agrees_with_inline(make_cuda, Task(model, wide, test=plain.test, transform=transform))
 
 
-def test_clients_whose_examples_differ_in_shape_are_refused_before_a_run(make):
-    """A graph has one shape; and one that fits by broadcasting would learn something else."""
+def test_clients_with_different_shapes_are_refused(make_cuda):
+    """A graph has one shape. Another shape that fits by broadcasting would learn something else."""
     torch.manual_seed(0)
     clients = [(torch.randn(9, 5 if client else 1, 4), torch.arange(9) % 3) for client in range(8)]
 
@@ -137,27 +137,27 @@ def test_clients_whose_examples_differ_in_shape_are_refused_before_a_run(make):
             return self.layer(x.mean(1))
 
     with pytest.raises(RuntimeError, match="different shapes"):
-        make(Task(Mean, clients))
+        make_cuda(Task(Mean, clients))
 
 
-def test_random_numbers_of_the_host_are_no_part_of_a_graph(make):
+def test_random_numbers_of_host_are_refused(make_cuda):
     task = make_task()
     task.loss = lambda outputs, targets: cross_entropy(outputs, targets) * torch.rand([])
     with pytest.raises(RuntimeError, match="draws random numbers on the host"):
-        make(task)
+        make_cuda(task)
     task.loss = lambda outputs, targets: cross_entropy(outputs, targets) * random.random()
     with pytest.raises(ValueError, match="global generator of Python or numpy"):
-        make(task)
+        make_cuda(task)
 
 
-def test_what_looks_at_a_value_is_not_captured(make, monkeypatch):
+def test_loss_that_reads_a_value_is_not_captured(make_cuda, monkeypatch):
     """`auto` then trains step by step, with a warning."""
     task = make_task()
     task.loss = lambda outputs, targets: (
         cross_entropy(outputs, targets) if float(outputs.detach().sum()) < 1e9 else outputs
     )
     with pytest.raises(RuntimeError, match="looked at"):
-        make(task)
+        make_cuda(task)
     auto = import_module("fadas.executors.auto")  # fadas.executors has a function of this name
     monkeypatch.setattr(auto, "torch", cuda.torch)
     monkeypatch.setattr(auto, "Inline", lambda *args: args)
@@ -165,9 +165,9 @@ def test_what_looks_at_a_value_is_not_captured(make, monkeypatch):
         assert fadas.executors.auto(task, LOCAL_LONG, 3, "cpu")[3:] == ("cpu", "bf16")
 
 
-def test_an_error_in_a_lane_ends_the_run(make, monkeypatch):
+def test_error_in_lane_ends_run(make_cuda, monkeypatch):
     task = make_task()
-    executor = make(task)
+    executor = make_cuda(task)
     monkeypatch.setattr(cuda.Lane, "run", lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         final_model(executor, task)

@@ -14,7 +14,7 @@ from helpers.training import LOCAL, make_task, run_simulation
 
 @pytest.mark.parametrize("delays", DELAYS)
 @pytest.mark.parametrize("name", EXECUTORS)
-def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, delays, tmp_path):
+def test_every_executor_agrees_with_inline(name, delays, tmp_path):
     if name == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
     if name == "processes" and torch.cuda.is_available():
@@ -38,4 +38,4 @@ def test_every_executor_agrees_with_inline_for_every_algorithm_and_delay(name, d
             torch.testing.assert_close(two.buffers.cpu(), one.buffers, rtol=1e-3, atol=1e-5)
             assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
     again = run_simulation(p, task, algorithm, executor=make())[1]
-    assert torch.equal(again.params, two.params), "an executor must repeat itself exactly"
+    assert torch.equal(again.params, two.params), "an executor must repeat exactly"

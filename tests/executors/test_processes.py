@@ -33,6 +33,7 @@ from helpers.training import (
     run_simulation,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 TIMELINE = make_plan(FADAS())
 
 
@@ -42,19 +43,11 @@ def train_on(executor, task, algorithm=None, checks=None):
     return measure_steps(records), model
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as the workers have
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize(
     "server", [{}, {"algorithm": replace(FADAS(), combine=Clipped())}, {"checks": Checks(0.1, "clip")}]
 )
-def test_the_bits_do_not_depend_on_this_process_s_threads(server):
-    """Neither in training nor where the server sums up over a whole delta."""
+def test_bits_do_not_depend_on_threads_of_parent(server):
+    """Neither in training nor when the server sums over a whole delta."""
     task = make_wide_task()
     records, model = train_on(Inline(task, LOCAL, TIMELINE.seed), task, **server)
     torch.set_num_threads(2)
@@ -67,7 +60,7 @@ def test_the_bits_do_not_depend_on_this_process_s_threads(server):
 
 @pytest.mark.parametrize("batchnorm", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_processes_give_the_bits_of_inline_and_end(batchnorm, workers):
+def test_processes_agree_with_inline_and_end(batchnorm, workers):
     task = make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 8))
     executor = Processes(task, LOCAL, TIMELINE.seed, workers=workers)
     pids = []
@@ -81,7 +74,7 @@ def test_processes_give_the_bits_of_inline_and_end(batchnorm, workers):
     assert all(map(is_gone, pids))
 
 
-def test_killed_workers_are_replaced_and_the_numbers_stay():
+def test_killed_workers_are_replaced():
     task = make_task(sizes=(4, 17, 30, 8))
     executor = Processes(task, LOCAL, TIMELINE.seed, workers=2)
     simulation = simulate(TIMELINE, task, FADAS(), LOCAL, executor=executor)
@@ -95,7 +88,7 @@ def test_killed_workers_are_replaced_and_the_numbers_stay():
     assert torch.equal(simulation.server.model.params, train_on("inline", task)[1].params)
 
 
-def test_a_job_that_always_kills_its_worker_ends_the_run():
+def test_job_that_always_kills_worker_ends_run():
     task = make_task()
     inner, parent = task.loss, os.getpid()
     task.loss = lambda outputs, targets: inner(outputs, targets) if os.getpid() == parent else os._exit(9)
@@ -103,23 +96,23 @@ def test_a_job_that_always_kills_its_worker_ends_the_run():
         train_on(Processes(task, LOCAL, 0, workers=2), task)
 
 
-def test_an_error_in_a_worker_is_shown_as_it_was():
+def test_error_in_worker_is_reported():
     task = make_task(sizes=(17,))  # 6, 6 and 5
     inner = task.loss
 
-    def fragile(outputs, targets):
+    def fail_on_five(outputs, targets):
         if len(targets) == 5:
             raise ArithmeticError("five is too few")
         return inner(outputs, targets)
 
-    task.loss = fragile
+    task.loss = fail_on_five
     executor = Processes(task, LOCAL, 0, workers=2)
     with pytest.raises(RuntimeError, match="five is too few"):
         train_on(executor, task)
     assert not executor.workers
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+def test_workers_end_with_killed_parent(tmp_path):
     parent = os.fork()
     if not parent:
         try:
@@ -127,7 +120,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
             simulation = iter(simulate(TIMELINE, executor.task, FADAS(), LOCAL, executor=executor))
             next(simulation)
             (tmp_path / "pids").write_text(" ".join(str(w.pid) for w in executor.workers))
-        finally:  # also after an error: a second pytest must not go on from here
+        finally:  # even after an error: a second pytest must not continue here
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(parent, 0)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -135,7 +128,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     wait_until(lambda: all(map(has_ended, pids)), timeout=120, what="the workers did not end")
 
 
-def test_bad_options():
+def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="workers"):
         Processes(make_task(), LOCAL, 0, workers=0)
     with pytest.raises(ValueError, match="CPU"):
@@ -143,7 +136,7 @@ def test_bad_options():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_there_are_as_many_workers_as_threads_are_asked_for(threads):
+def test_threads_setting_decides_number_of_workers(threads):
     tables = read_experiment(DEMO, [f"executor.threads={threads}"], executor="processes")
     config = resolve(tables, "fadas", 0)
     task = prepare_task(config)
@@ -153,7 +146,7 @@ def test_there_are_as_many_workers_as_threads_are_asked_for(threads):
         break
 
 
-def test_evaluation_needs_no_workers():
+def test_evaluation_starts_no_workers():
     task = make_task()
     executor = Processes(task, LOCAL, 0, workers=2)
     threads = torch.get_num_threads()
@@ -169,14 +162,14 @@ from fadas.tasks import TASKS
 def task(clients: int, seed: int):
     made = TASKS["digits"](clients=clients, seed=seed)
     clients = [made.clients[client] for client in range(clients)]
-    for inputs, targets in clients[1:]:  # the first is the one that is tried beforehand
+    for inputs, targets in clients[1:]:  # the preflight tries the first one
         targets[:] = 10
     made.clients = clients
     return made
 """
 
 
-def test_what_fails_in_a_worker_is_told_in_one_line_and_on_request_in_full(tmp_path):
+def test_worker_failure_gives_one_line_or_traceback(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "x.toml").write_text(
         """
@@ -196,8 +189,8 @@ def test_what_fails_in_a_worker_is_told_in_one_line_and_on_request_in_full(tmp_p
     assert "in execute" in debug.stderr
 
 
-class Stuck:
-    """A progress display's stream whose lock was held when the worker was forked."""
+class LockedStream:
+    """The stream of a progress display whose lock was held when the worker was forked."""
 
     def write(self, text):
         raise AssertionError("a worker must not wait here")
@@ -206,11 +199,11 @@ class Stuck:
         pass
 
 
-def test_workers_print_past_the_display_of_the_parent(monkeypatch, capfd):
+def test_workers_print_past_display_of_parent(monkeypatch, capfd):
     task = make_task(clients=4)
     loss = task.loss
 
-    def chatty(outputs, targets):
+    def print_and_measure(outputs, targets):
         if os.getpid() != parent:
             print("hello from a worker")
         return loss(outputs, targets)
@@ -218,17 +211,19 @@ def test_workers_print_past_the_display_of_the_parent(monkeypatch, capfd):
     parent = os.getpid()
     timeline = plan(FADAS().schedule(2, 1), 4, steps=2)
     with monkeypatch.context() as patch:
-        simulation = simulate(timeline, replace(task, loss=chatty), FADAS(), LocalSGD(steps=1), executor="processes")
-        patch.setattr(sys, "stdout", Stuck())
+        simulation = simulate(
+            timeline, replace(task, loss=print_and_measure), FADAS(), LocalSGD(steps=1), executor="processes"
+        )
+        patch.setattr(sys, "stdout", LockedStream())
         assert len(list(simulation)) == 2
     assert "hello from a worker\n" in capfd.readouterr().out
 
 
-def test_a_worker_that_is_told_to_exit_says_why():
+def test_exit_in_worker_is_reported():
     task = make_task(clients=4)
     parent = os.getpid()
 
-    def leave(outputs, targets):
+    def exit_worker(outputs, targets):
         if os.getpid() != parent:
             sys.exit("my reason")
         return task.loss(outputs, targets)
@@ -237,7 +232,7 @@ def test_a_worker_that_is_told_to_exit_says_why():
         list(
             simulate(
                 plan(FADAS().schedule(2, 1), 4, steps=2),
-                replace(task, loss=leave),
+                replace(task, loss=exit_worker),
                 FADAS(),
                 LocalSGD(),
                 executor="processes",

@@ -41,7 +41,7 @@ def run_inline(task, algorithm):
     return run_simulation(make_plan(algorithm), task, algorithm)
 
 
-def test_ray_gives_the_bits_of_inline_also_when_a_worker_is_killed_in_mid_job():
+def test_ray_agrees_with_inline_when_worker_is_killed():
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), FADAS()
     task.loss = slow_cross_entropy
     p = make_plan(algorithm)
@@ -56,19 +56,19 @@ def test_ray_gives_the_bits_of_inline_also_when_a_worker_is_killed_in_mid_job():
         if record.step == 4:
             busy = next(slot for slot, _, _ in executor._under_way.values())
             victim = executor.actors.index(busy)
-            time.sleep(0.01)  # its job has begun
+            time.sleep(0.01)  # its job has started
             os.kill(pids[victim], signal.SIGKILL)
         if record.step == p.steps:
             assert ray.get(executor.actors[victim].pid.remote()) != pids[victim]
     expected_records, expected = run_inline(task, algorithm)
     assert_same_model(simulation.server.model, expected)
     assert measure_steps(records) == measure_steps(expected_records)
-    assert 1 <= most <= 6, "a version is stored once, and only while its jobs run or it is the newest"
+    assert 1 <= most <= 6, "a version is stored once, while its jobs run or it is the newest"
     assert not executor._stored
-    assert ray.is_initialized(), "a cluster that was there before stays"
+    assert ray.is_initialized(), "an existing cluster must stay"
 
 
-def test_ray_gives_the_bits_of_inline_where_torch_has_several_threads():
+def test_ray_agrees_with_inline_when_torch_has_threads():
     task, algorithm, threads = make_wide_task(), FADAS(), torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -80,7 +80,7 @@ def test_ray_gives_the_bits_of_inline_where_torch_has_several_threads():
     assert measure_steps(records) == measure_steps(expected_records)
 
 
-def test_ray_gives_the_bits_of_inline_in_bfloat16_evaluation_included():
+def test_ray_agrees_with_inline_in_bfloat16():
     task, algorithm = make_task(), FADAS()
     p = make_plan(algorithm)
     results = []
@@ -92,7 +92,7 @@ def test_ray_gives_the_bits_of_inline_in_bfloat16_evaluation_included():
         Ray(task, LOCAL, p.seed, precision="tf32")
 
 
-def test_a_version_travels_once():
+def test_version_is_sent_once():
     task, algorithm = make_task(), CA2FL()
     p = make_plan(algorithm)
     executor = Ray(task, LOCAL, p.seed, workers=2)
@@ -107,9 +107,9 @@ def test_a_version_travels_once():
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch, told):
+def test_address_without_cluster_is_refused(monkeypatch, told):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with socket.socket() as port:  # bound, so that nobody else takes it, but not listening
+    with socket.socket() as port:  # bound, so nobody else takes it, but not listening
         port.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{port.getsockname()[1]}"
         if not told:
@@ -119,30 +119,30 @@ def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch, told)
             executor.submit(Job(0, 0, 0), None, 0)
 
 
-def test_without_an_address_no_cluster_of_others_is_joined(monkeypatch):
-    def begin(address, **options):
+def test_without_address_ray_starts_own_cluster(monkeypatch):
+    def refuse(address, **options):
         raise RuntimeError(f"asked for {address}")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", begin)
+    monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(RuntimeError, match="asked for local"):
         Ray(make_task(), LOCAL, 0).submit(Job(0, 0, 0), None, 0)
-    assert Ray(make_task(), LOCAL, 0, address="local")._address is None, "such a cluster does not grow"
+    assert Ray(make_task(), LOCAL, 0, address="local")._address is None, "a local cluster does not grow"
 
 
-def test_a_run_on_an_existing_cluster_by_its_address(tmp_path):
-    def metrics(name, *options):
+def test_run_uses_existing_cluster_by_address(tmp_path):
+    def read_metrics(name, *options):
         command = ["run", DEMO, "--only", "fadas", "--set", "run.steps=5", "--json"]
         run_fadas(*command, "--out", tmp_path / name, *options)
         return (tmp_path / name / "fadas-1" / "metrics.jsonl").read_bytes()
 
     address = ray.get_runtime_context().gcs_address
-    on_ray = metrics("ray", "--executor", "ray", "--set", f'executor.address="{address}"')
-    assert on_ray == metrics("inline", "--executor", "inline")
+    on_ray = read_metrics("ray", "--executor", "ray", "--set", f'executor.address="{address}"')
+    assert on_ray == read_metrics("inline", "--executor", "inline")
     assert on_ray.count(b"\n") == 5
 
 
-def test_a_second_run_on_a_cluster_gets_all_its_workers_too():
+def test_second_run_on_cluster_gets_all_workers():
     address = ray.get_runtime_context().gcs_address
     for _ in range(2):
         executor = Ray(make_task(), LOCAL, 0, address=address)
@@ -154,29 +154,29 @@ def test_a_second_run_on_a_cluster_gets_all_its_workers_too():
             executor.close()
 
 
-def test_what_fails_in_a_worker_says_so():
+def test_worker_failure_is_reported():
     task = make_task()
 
-    def fragile(outputs, targets):
+    def fail(outputs, targets):
         raise ArithmeticError("cannot go on")
 
-    task.loss = fragile
+    task.loss = fail
     p = make_plan(FADAS())
     with pytest.raises(RuntimeError, match=r"^Job\(.*\) failed in its Ray worker: ArithmeticError: cannot go on$"):
         list(simulate(p, task, FADAS(), LOCAL, executor=Ray(task, LOCAL, p.seed, workers=1)))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_more_workers_than_the_cluster_has_places_for(device):
-    """Ray would let them wait for ever."""
+def test_more_workers_than_places_are_refused(device):
+    """Ray would let them wait forever."""
     task = make_task()
     model = FlatModule(task.module(0)).read()
     with pytest.raises(RuntimeError, match=r"has \d [CG]PUs for 3 workers"):
         Ray(task, LOCAL, 0, device, workers=3).submit(Job(0, 0, 0), model, 0)
 
 
-def test_evaluation_by_a_worker():
-    """As with GPUs, here without: the cluster says that it has one."""
+def test_worker_evaluates_like_inline():
+    """As with GPUs. The cluster pretends to have one."""
     task = make_task(batchnorm=True)
     model = FlatModule(task.module(0)).read()
     executor = Ray(task, LOCAL, 0)
@@ -187,7 +187,7 @@ def test_evaluation_by_a_worker():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("options", [{"precision": "fp32"}, {"compile": True}], ids=str)
-def test_workers_with_gpus_train_and_evaluate_as_the_cuda_executor_does(options):
+def test_gpu_workers_agree_with_cuda_executor(options):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), FedBuff()
     p = make_plan(algorithm)
     results = []
@@ -195,23 +195,23 @@ def test_workers_with_gpus_train_and_evaluate_as_the_cuda_executor_does(options)
         simulation = simulate(p, task, algorithm, LOCAL, executor=executor)
         results.append((list(simulation), simulation.server.model))
     (records, one), (others, two) = results
-    # The server's steps are rounded on the CPU here, on the GPU there.
+    # Ray's server steps run on the CPU, those of the CUDA executor on the GPU.
     torch.testing.assert_close(one.params, two.params.cpu(), rtol=1e-2, atol=1e-3)
     assert [r.metrics["loss"] for r in records] == pytest.approx([r.metrics["loss"] for r in others], rel=1e-2)
 
 
-def test_bad_options():
+def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="workers"):
         Ray(make_task(), LOCAL, 0, workers=0)
 
 
-def test_ray_leaves_sigterm_to_us_and_refuses_models_that_do_not_travel():
+def test_ray_keeps_sigterm_handler_and_refuses_bfloat16_models():
     task = make_task()
     before = signal.getsignal(signal.SIGTERM)
     executor = Ray(task, LocalSGD(steps=1), 0, workers=1)
     try:
         executor.submit(Job(0, 0, 0), FlatModule(task.module(0)).read(), 0)
-        assert signal.getsignal(signal.SIGTERM) is before, "a checkpoint is written then"
+        assert signal.getsignal(signal.SIGTERM) is before, "fadas writes a checkpoint on SIGTERM"
         executor.collect(Job(0, 0, 0))
     finally:
         executor.close()
