@@ -8,7 +8,7 @@ from fadas.core.model import Model
 from fadas.training.flat_module import FlatModule
 
 
-class Odd(nn.Module):
+class MixedModule(nn.Module):
     """Tied, frozen and integer tensors in one module."""
 
     def __init__(self):
@@ -25,7 +25,7 @@ class Odd(nn.Module):
 
 
 def test_parameters_gradients_and_buffers_are_views():
-    flat = FlatModule(Odd())
+    flat = FlatModule(MixedModule())
     assert flat.params.numel() == 9 + 3 + 3
     assert flat.buffers.numel() == 6
     module = flat.module
@@ -40,12 +40,12 @@ def test_parameters_gradients_and_buffers_are_views():
 
 
 def test_load_and_state_dict_round_trip():
-    flat = FlatModule(Odd())
+    flat = FlatModule(MixedModule())
     frozen = flat.module.frozen.weight.clone()
     model = Model(torch.arange(15.0), torch.arange(6.0) + 1)
     flat.module.norm.num_batches_tracked += 7
     state = flat.state_dict(model)
-    fresh = Odd()
+    fresh = MixedModule()
     fresh.load_state_dict(state)
     again = FlatModule(fresh).read()
     assert torch.equal(again.params, model.params)
@@ -57,15 +57,15 @@ def test_load_and_state_dict_round_trip():
     assert state["a.weight"].sum() == 36, "the state dict must not change with the module"
 
 
-def test_refused_modules():
+def test_unsuitable_modules_are_refused():
     with pytest.raises(ValueError, match="no trainable"):
         FlatModule(nn.ReLU())
     with pytest.raises(ValueError, match="several dtypes"):
         FlatModule(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).double()))
 
 
-class Rebinding(nn.Module):
-    """A scalar parameter, and a buffer that every forward pass replaces by a new tensor."""
+class CallCounter(nn.Module):
+    """A scalar parameter, and a buffer that every forward pass assigns a new tensor to."""
 
     def __init__(self):
         super().__init__()
@@ -77,8 +77,8 @@ class Rebinding(nn.Module):
         return x * self.scale
 
 
-def test_scalars_and_rebound_buffers():
-    flat = FlatModule(Rebinding())
+def test_scalars_and_assigned_buffers_are_read():
+    flat = FlatModule(CallCounter())
     start = flat.read()
     assert (start.params.tolist(), start.buffers.tolist()) == ([2.0], [0.0])
     flat.module(torch.ones(1))
@@ -86,12 +86,12 @@ def test_scalars_and_rebound_buffers():
     assert flat.read().buffers.tolist() == [2.0]
     flat.load(start)
     flat.module(torch.ones(1))
-    assert flat.read().buffers.tolist() == [1.0], "a job must not see what another left behind"
+    assert flat.read().buffers.tolist() == [1.0], "a job must not see buffers of another"
     assert flat.state_dict(start)["seen"] == 0
 
 
-def test_layouts_agree():
-    """Channels-last vectors (as on a GPU) name the same tensors as plain ones, also for a batch of models."""
+def test_memory_layouts_agree():
+    """Channels-last vectors, as on a GPU, split into the same tensors as plain ones, also for a batch of models."""
     from fadas.training.flat_module import _split
 
     shapes = {"conv": torch.Size([4, 3, 2, 2]), "bias": torch.Size([4])}

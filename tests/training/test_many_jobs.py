@@ -20,8 +20,8 @@ from helpers.networks import Centred, squared_errors
 from helpers.training import LOCAL_DECAY, assert_batch_agrees, make_even_task, make_task
 
 
-class Small(nn.Module):
-    """Two inputs, a convolution and a buffer that is not a norm's."""
+class TwoInputs(nn.Module):
+    """Two inputs, a convolution, and a buffer outside norm layers."""
 
     def __init__(self):
         super().__init__()
@@ -33,8 +33,8 @@ class Small(nn.Module):
         return self.head(torch.cat([self.conv(x[:, None]).relu().flatten(1), scale + self.shift], 1))
 
 
-class Running(nn.Module):
-    """Puts new tensors in its buffers' places, one of them with a graph of the parameters."""
+class BufferAssigning(nn.Module):
+    """Assigns new tensors to its buffers, one of them with a graph of the parameters."""
 
     def __init__(self):
         super().__init__()
@@ -50,14 +50,14 @@ class Running(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["plain", "batchnorm", "mean loss", "two inputs", "running"])
-def test_batched_agrees_with_plain(kind):
+def test_batch_agrees_with_single_jobs(kind):
     task = make_task(clients=8, batchnorm=kind == "batchnorm")
     task.loss = F.cross_entropy if kind == "mean loss" else cross_entropy
     if kind == "two inputs":
-        task.model = Small
+        task.model = TwoInputs
         task.clients = [(x, x[:, :1], y) for x, y in task.clients]
     if kind == "running":
-        task.model = Running
+        task.model = BufferAssigning
     jobs = [Job(10 + c, c, c % 3) for c in range(8)]
     flat = FlatModule(task.module())
     first = flat.read()
@@ -78,7 +78,7 @@ def test_batched_agrees_with_plain(kind):
 
 
 @pytest.mark.parametrize(("model", "loss", "pads"), [(Centred, cross_entropy, False), (None, squared_errors, True)])
-def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
+def test_batch_agrees_for_unusual_modules_and_losses(model, loss, pads):
     task = make_task(clients=8)
     task.model, task.loss = model or task.model, loss
     jobs = [Job(c, c, 0) for c in range(8)]
@@ -93,7 +93,7 @@ def test_batched_agrees_for_odd_modules_and_losses(model, loss, pads):
             torch.testing.assert_close(update.delta, plain.delta, rtol=1e-4, atol=1e-6)
 
 
-def test_examples_that_see_each_other_are_noticed_though_the_first_ones_are_alike():
+def test_examples_that_interact_are_noticed_behind_equal_examples():
     task = make_task(clients=4)
     task.model = Centred
     for inputs, _ in task.clients:
@@ -102,23 +102,23 @@ def test_examples_that_see_each_other_are_noticed_though_the_first_ones_are_alik
     assert len(trainer.groups([(Job(c, c, 0), trainer.flat.read()) for c in range(4)])) > 1
 
 
-def weighted(outputs, targets):
+def weighted_loss(outputs, targets):
     weights = torch.tensor([1.0, 2, 4])[targets]
     return cross_entropy(outputs, targets) * weights / weights.mean()
 
 
-def across(outputs, targets):
-    return (outputs[:, :1] - targets) ** 2  # a common mistake: every output against every target
+def broadcast_loss(outputs, targets):
+    return (outputs[:, :1] - targets) ** 2  # a common mistake: this compares every output with every target
 
 
-@pytest.mark.parametrize("loss", [weighted, across])
-def test_a_loss_in_which_examples_see_each_other_is_not_padded(loss):
+@pytest.mark.parametrize("loss", [weighted_loss, broadcast_loss])
+def test_loss_with_interacting_examples_is_not_padded(loss):
     task = make_task(clients=4, sizes=(20, 20, 7, 20))
     task.loss = loss
     assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(4)])
 
 
-def test_company_does_not_change_a_jobs_numbers_by_more_than_rounding_nor_repeats_at_all():
+def test_job_alone_or_in_batch_differs_by_rounding_only():
     task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
     trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 5)
     start = trainer.flat.read()
@@ -131,7 +131,7 @@ def test_company_does_not_change_a_jobs_numbers_by_more_than_rounding_nor_repeat
         assert torch.equal(together[alone.job.id], again[alone.job.id])
 
 
-def test_one_data_set_dealt_out_trains_as_the_same_data_given_client_by_client():
+def test_subsets_train_like_separate_client_data():
     whole = make_task(clients=1, sizes=(60,))
     parts = [torch.arange(c, 60, 4) for c in range(4)]
     dealt = Task(whole.model, Subsets(whole.clients[0], parts))
@@ -145,7 +145,7 @@ def test_one_data_set_dealt_out_trains_as_the_same_data_given_client_by_client()
     assert all(torch.equal(one[c], two[c]) for c in range(4))
 
 
-def test_a_batch_of_one_that_is_never_trained_does_not_matter_to_batchnorm():
+def test_untrained_batch_of_one_is_ignored_by_batchnorm():
     task, local = make_task(batchnorm=True, sizes=(6,)), LocalSGD(lr=0.1, batch_size=5, steps=1)
     flat = FlatModule(task.module())
     trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
@@ -155,8 +155,8 @@ def test_a_batch_of_one_that_is_never_trained_does_not_matter_to_batchnorm():
 
 
 @pytest.mark.parametrize("batchnorm", [False, True])
-def test_a_module_in_double_precision(batchnorm):
-    task = make_task(batchnorm=batchnorm, sizes=(7,))  # a seventh is not the same number in single precision
+def test_double_precision_agrees_with_single_job(batchnorm):
+    task = make_task(batchnorm=batchnorm, sizes=(7,))  # a seventh differs in single precision
     model = task.model
     task.model = lambda: model().double()
     task.clients = [(inputs.double(), targets) for inputs, targets in task.clients]
@@ -170,8 +170,8 @@ def test_a_module_in_double_precision(batchnorm):
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_data_that_are_not_finite_diverge_in_a_batch_too(number):
-    """They are no mistake in the settings: the run is kept as what it is, as with any other executor."""
+def test_not_finite_data_diverge_on_every_executor(number):
+    """The settings are valid, so the run diverges on every executor."""
     data = [(torch.full((6, 4), number), torch.zeros(6).long()) for _ in range(4)]
     task = Task(lambda: nn.Linear(4, 3), data)
     schedule = plan(FADAS().schedule(2, 1), 4, steps=3)
@@ -181,7 +181,7 @@ def test_data_that_are_not_finite_diverge_in_a_batch_too(number):
 
 
 class TwoBiases(nn.Module):
-    """Parameters that have one gradient in common, as those of an LSTM."""
+    """Two parameters with the same gradient, as in an LSTM."""
 
     def __init__(self):
         super().__init__()
@@ -191,7 +191,7 @@ class TwoBiases(nn.Module):
         return self.layer(x) + (self.one + self.other)
 
 
-def test_weights_decay_each_by_themselves_where_gradients_are_shared():
+def test_weight_decay_is_separate_when_gradients_are_shared():
     local = LocalSGD(lr=0.1, batch_size=4, weight_decay=0.5)
     task = make_even_task(TwoBiases)
     trainer = BatchTrainer(FlatModule(task.module(1)), task, local, 1)

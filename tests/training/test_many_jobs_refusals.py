@@ -18,14 +18,14 @@ from helpers.networks import Centred
 from helpers.training import LOCAL_DECAY, make_even_task, make_task
 
 
-class Forked(Centred):
+class DataDependent(Centred):
     def forward(self, x):
         y = self.layer(x)
         return y if y.sum() > 0 else -y
 
 
-class Counting(Centred):
-    """Its state is a plain attribute, which no load puts back."""
+class CallCounting(Centred):
+    """Keeps its state in a plain attribute, which loading does not restore."""
 
     calls = 0
 
@@ -34,25 +34,29 @@ class Counting(Centred):
         return self.layer(x) * self.calls
 
 
-def cumulative():
+def make_cumulative_norm():
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, momentum=None), nn.Linear(8, 3))
 
 
-def spectral():
+def make_spectral_norm():
     return nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 8)), nn.Linear(8, 3))
 
 
-class Dropping(Centred):
+class FunctionalDropout(Centred):
     def forward(self, x):
         return F.dropout(self.layer(x), 0.5)
 
 
 @pytest.mark.parametrize(
     ("model", "reason"),
-    [(Forked, "cannot be trained in batches"), (cumulative, "cannot be trained in batches")]
-    + [(spectral, "cannot be trained in batches"), (Counting, "something else in a batch"), (Dropping, "dropout")],
+    [(DataDependent, "cannot be trained in batches"), (make_cumulative_norm, "cannot be trained in batches")]
+    + [
+        (make_spectral_norm, "cannot be trained in batches"),
+        (CallCounting, "something else in a batch"),
+        (FunctionalDropout, "dropout"),
+    ],
 )
-def test_what_cannot_be_batched_is_refused_in_one_line_that_names_the_way_out(model, reason):
+def test_unbatchable_module_is_refused_with_other_executors_named(model, reason):
     task = make_task()
     task.model = model
     with pytest.raises(ValueError, match=reason) as refused:
@@ -61,28 +65,28 @@ def test_what_cannot_be_batched_is_refused_in_one_line_that_names_the_way_out(mo
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_random_is_refused_in_a_batch():
+def test_dropout_is_refused():
     task = make_task()
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     with pytest.raises(ValueError, match="dropout"):
         BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 0).rehearse()
 
 
-def clipped():
+def make_gradient_hooks():
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     for parameter in module.parameters():
         parameter.register_hook(lambda grad: grad.clamp(-1e-3, 1e-3))
     return module
 
 
-def clamped():
+def make_output_hooks():
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     module[0].register_forward_hook(lambda module, inputs, output: output.clamp(-1e-3, 1e-3))
     return module
 
 
-@pytest.mark.parametrize("model", [clipped, clamped])
-def test_hooks_are_not_left_out(model):
+@pytest.mark.parametrize("model", [make_gradient_hooks, make_output_hooks])
+def test_hooks_are_called_or_refused(model):
     task, local = make_even_task(model), LocalSGD(lr=0.5, batch_size=4)
     executors = [EXECUTORS[name](task, local, 1) for name in ("auto", "inline")]
     start = FlatModule(task.module(1)).read()
@@ -92,15 +96,15 @@ def test_hooks_are_not_left_out(model):
         deltas.append(executor.collect(Job(0, 0, 0)).delta)
         executor.close()
     assert torch.equal(*deltas)
-    if model is clipped:
+    if model is make_gradient_hooks:
         with pytest.raises(ValueError, match="hooks on gradients are not called"):
             Batched(task, local, 1)
     else:
         assert not Batched(task, local, 1)._trainer.stacked
 
 
-class Named(nn.Module):
-    """Gives a dict."""
+class DictOutput(nn.Module):
+    """Returns a dict."""
 
     def __init__(self):
         super().__init__()
@@ -110,27 +114,27 @@ class Named(nn.Module):
         return {"logits": self.layer(x)}
 
 
-def test_what_batches_cannot_take_others_train():
+def test_auto_trains_what_batches_refuse():
     local = LocalSGD(batch_size=4)
     wide = [(torch.randn(12, 5 + k), torch.arange(12) % 3) for k in range(4)]
     task = make_even_task(lambda: nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Linear(4, 3)), clients=wide)
     EXECUTORS["auto"](task, local, 1).close()
     with pytest.raises(ValueError, match="clients whose examples differ in shape share no batch; name another"):
         Batched(task, local, 1)
-    named = make_even_task(Named, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
+    named = make_even_task(DictOutput, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
     EXECUTORS["auto"](named, local, 1).close()
     rare = make_even_task(lambda: nn.Sequential(nn.Dropout(0.001), nn.Linear(6, 3)))
-    for seed in range(5):  # that no value was dropped when it was tried says nothing
+    for seed in range(5):  # with p = 0.001 a trial may drop nothing
         torch.manual_seed(seed)
         assert not isinstance(EXECUTORS["auto"](rare, local, 1), Batched)
 
 
-def test_modules_that_share_what_they_train_are_refused():
+def test_modules_sharing_trainable_parameters_are_refused():
     body = nn.Linear(6, 6)
     task = make_even_task(lambda: nn.Sequential(body, nn.ReLU(), nn.Linear(6, 3)))
     timeline = plan(FADAS().schedule(3, 2), 6, steps=2, seed=1)
     for executor in ("auto", "inline", "processes", "batched"):
         with pytest.raises(ValueError, match=r"share the trainable parameter '0.weight'"):
             simulate(timeline, task, FADAS(), LocalSGD(), executor=executor)
-    body.requires_grad_(False)  # as LoRA has it
+    body.requires_grad_(False)  # as in LoRA
     assert len(list(simulate(timeline, task, FADAS(), LocalSGD(), executor="inline"))) == 2

@@ -12,7 +12,7 @@ from fadas.training.one_job import train_job
 from helpers.training import LOCAL_DECAY, list_batches, make_task
 
 
-def reference(module, data, batches, local):
+def train_with_torch(module, data, batches, local):
     optimizer = torch.optim.SGD(module.parameters(), local.lr, weight_decay=local.weight_decay)
     module.train()
     for index in batches:
@@ -22,13 +22,13 @@ def reference(module, data, batches, local):
 
 
 @pytest.mark.parametrize("batchnorm", [False, True])
-def test_train_is_torch_sgd(batchnorm):
+def test_train_job_agrees_with_torch_sgd(batchnorm):
     task = make_task(batchnorm=batchnorm, sizes=(17,))
     flat, job = FlatModule(task.module()), Job(4, 2, 0)
     start = flat.read()
     update = train_job(flat, task, LOCAL_DECAY, 9, job, start)
     module = task.module()
-    reference(module, task.clients[2], list_batches(task, LOCAL_DECAY, 9, job), LOCAL_DECAY)
+    train_with_torch(module, task.clients[2], list_batches(task, LOCAL_DECAY, 9, job), LOCAL_DECAY)
     got = flat.state_dict(Model(start.params + update.delta, update.buffers))
     for name, value in module.state_dict().items():
         if "tracked" not in name:
@@ -43,17 +43,17 @@ def test_dropout_is_seeded_per_job():
     flat = FlatModule(task.module())
     start = flat.read()
 
-    def delta(id):
+    def train_delta(id):
         torch.rand(id + 1)  # the global generator's state must not matter
         return train_job(flat, task, LOCAL_DECAY, 0, Job(id, 1, 0), start).delta
 
-    assert torch.equal(delta(3), delta(3))
+    assert torch.equal(train_delta(3), train_delta(3))
     before = torch.get_rng_state()
-    assert not torch.equal(delta(3), delta(4))
+    assert not torch.equal(train_delta(3), train_delta(4))
     torch.set_rng_state(before)
 
 
-def test_local_training_leaves_the_global_generator_alone(task):
+def test_train_job_leaves_global_generator_alone(task):
     flat = FlatModule(task.module())
     torch.manual_seed(1)
     expected = torch.rand(1)

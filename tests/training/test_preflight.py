@@ -21,7 +21,7 @@ from helpers.training import LOCAL_DECAY, make_even_task, make_task
 
 
 @pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()])  # noqa: NPY002
-def test_generators_that_no_job_seeds_are_refused(draw):
+def test_loss_drawing_from_global_generator_is_refused(draw):
     task = make_even_task(
         lambda: nn.Linear(6, 3), loss=lambda outputs, targets: cross_entropy(outputs * draw(), targets)
     )
@@ -29,13 +29,13 @@ def test_generators_that_no_job_seeds_are_refused(draw):
         simulate(plan(FADAS().schedule(3, 2), 6, steps=2), task, FADAS(), LocalSGD(), executor="inline")
 
 
-def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
+def test_batch_of_one_with_batchnorm_is_refused():
     task = make_task(batchnorm=True, sizes=(8, 11))
     flat = FlatModule(task.module())
     with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
         check_repeatable(flat, task, LOCAL_DECAY)
     check_repeatable(flat, task, LocalSGD(batch_size=4))
-    check_repeatable(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, of one, is never trained
+    check_repeatable(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, a single example, is never trained
     with pytest.raises(ValueError, match="client 1 with a batch of one"):
         check_repeatable(flat, task, LocalSGD(batch_size=5, steps=3))
     plain = make_task(sizes=(8, 11))
@@ -47,7 +47,7 @@ def test_a_batch_of_one_under_batchnorm_is_refused_before_training():
     [lambda x: torch.randn_like(x), lambda x: x * random.random(), lambda x: x * np.random.rand()],  # noqa: NPY002
     ids=["torch", "random", "numpy"],
 )
-def test_a_transform_that_draws_from_a_global_generator_is_refused(draw):
+def test_transform_drawing_from_global_generator_is_refused(draw):
     task = make_task()
     task.transform = lambda inputs, generator: [draw(x) for x in inputs] if generator else inputs
     with pytest.raises(ValueError, match="draws from a global random generator"):
@@ -58,8 +58,8 @@ def test_a_transform_that_draws_from_a_global_generator_is_refused(draw):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-class Hidden(nn.Module):
-    """Dropout that no module of that name does."""
+class FunctionalDropout(nn.Module):
+    """Dropout without a dropout module."""
 
     def __init__(self, p):
         super().__init__()
@@ -72,14 +72,14 @@ class Hidden(nn.Module):
 @pytest.mark.parametrize(
     ("model", "random"),
     [
-        (lambda: Hidden(0.5), True),
-        (lambda: Hidden(0.0), False),
-        (lambda: nn.Sequential(nn.Linear(6, 30), nn.RReLU(), nn.Linear(30, 3)), True),  # draws for what is negative
+        (lambda: FunctionalDropout(0.5), True),
+        (lambda: FunctionalDropout(0.0), False),
+        (lambda: nn.Sequential(nn.Linear(6, 30), nn.RReLU(), nn.Linear(30, 3)), True),  # draws for negative values
     ],
     ids=["dropout", "none", "rrelu"],
 )
 @pytest.mark.parametrize("examples", [1, 30])
-def test_whether_a_module_draws_random_numbers(model, random, examples):
+def test_random_devices_tells_whether_module_draws(model, random, examples):
     task = make_task(sizes=(examples,))
     task.model = model
     flat, state = FlatModule(task.module()), torch.get_rng_state()
@@ -89,24 +89,24 @@ def test_whether_a_module_draws_random_numbers(model, random, examples):
     assert torch.equal(flat.read().buffers, before.buffers)
 
 
-def test_looking_at_a_module_before_a_run_leaves_it_as_it_was():
+def test_preflight_leaves_training_modes_unchanged():
     task = make_task(sizes=(30, 18))
-    flat = FlatModule(Hidden(0.5).eval())
+    flat = FlatModule(FunctionalDropout(0.5).eval())
     flat.module.norm.train()
     check_repeatable(flat, task, LocalSGD(batch_size=16))
     random_devices(flat, task)
     assert [part.training for part in (flat.module, flat.module.layer, flat.module.norm)] == [False, False, True]
     simulation = fadas.simulate(
         fadas.plan(fadas.Schedule(1, 1), 8, steps=1),
-        replace(task, model=Hidden(0.5).eval()),
+        replace(task, model=FunctionalDropout(0.5).eval()),
         fadas.FADAS(),
         LOCAL_DECAY,
     )
     assert not simulation.module().training
 
 
-class Annealed(nn.Module):
-    """Remembers how often it was called, where no job can put it back."""
+class CallCounting(nn.Module):
+    """Counts its calls, in a buffer or where no job can reset the count."""
 
     def __init__(self, buffer):
         super().__init__()
@@ -122,10 +122,10 @@ class Annealed(nn.Module):
 
 
 @pytest.mark.parametrize("buffer", [False, True])
-def test_a_module_that_remembers_something_by_itself_is_refused(buffer):
-    """Its updates would depend on which jobs, and evaluations, came before."""
+def test_module_with_state_outside_buffers_is_refused(buffer):
+    """Its updates would depend on earlier jobs and evaluations."""
     task, local = make_task(), LocalSGD(lr=0.1, batch_size=5)
-    task.model = lambda: Annealed(buffer)
+    task.model = lambda: CallCounting(buffer)
     flat = FlatModule(task.module())
     if buffer:
         check_repeatable(flat, task, local)

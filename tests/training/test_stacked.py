@@ -17,7 +17,7 @@ from helpers.training import LOCAL_DECAY, assert_batch_agrees, make_task
 
 
 class Chain(nn.Module):
-    """A chain in a forward of its own: functions, methods, a layer without bias, tokens."""
+    """A chain written as a forward: functions, methods, a layer without bias, tokens."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Chain(nn.Module):
         return self.last(x.flatten(1).tanh())
 
 
-class Shared(nn.Module):
+class SharedLayer(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
@@ -37,43 +37,43 @@ class Shared(nn.Module):
         return self.head(self.layer(self.layer(x).relu()))
 
 
-class Residual(Shared):
+class Residual(SharedLayer):
     def forward(self, x):
         return self.head(x + self.layer(x))
 
 
-class Detached(Shared):
+class Detached(SharedLayer):
     def forward(self, x):
         return self.head(self.layer(x).detach())
 
 
-class Branching(Shared):
+class Branching(SharedLayer):
     def forward(self, x):
         return self.head(self.layer(x) if len(x) > 0 else x)
 
 
-def frozen():
+def make_frozen_chain():
     module = make_chain()
     module[0].requires_grad_(False)
     return module
 
 
-def single():
+def make_single_layer():
     return nn.Linear(6, 3)
 
 
-def embedding():
+def make_norm_chain():
     return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3))
 
 
 @pytest.mark.parametrize(
     ("model", "stacked"),
-    [(model, True) for model in (make_chain, Chain, single)]
-    + [(model, False) for model in (Shared, Residual, Detached, frozen, embedding, Branching)],
+    [(model, True) for model in (make_chain, Chain, make_single_layer)]
+    + [(model, False) for model in (SharedLayer, Residual, Detached, make_frozen_chain, make_norm_chain, Branching)],
 )
 @pytest.mark.parametrize("loss", [cross_entropy, squared_errors], ids=["cross entropy", "squares"])
 @pytest.mark.parametrize("local", [LOCAL_DECAY, LocalSGD(lr=0.1, steps=7, batch_size=4), LocalSGD(batch_size=100)])
-def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
+def test_chains_are_stacked_and_other_modules_mapped(model, stacked, loss, local):
     task = make_task(clients=6, sizes=(4, 17, 30, 8, 1))
     task.model, task.loss = model, loss
     flat = FlatModule(task.module())
@@ -87,7 +87,7 @@ def test_chains_are_stacked_and_all_else_is_mapped(model, stacked, loss, local):
         assert update.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-4)
 
 
-def test_labels_of_examples_that_no_client_has_do_not_matter():
+def test_bad_labels_outside_all_clients_are_ignored():
     inputs, targets = make_task(clients=1, sizes=(60,)).clients[0]
     targets[0] = -1
     task = Task(
@@ -96,7 +96,7 @@ def test_labels_of_examples_that_no_client_has_do_not_matter():
     assert assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(3)]).stacked
 
 
-class Squeezed(nn.Module):
+class SqueezedOutput(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(6, 1)
@@ -105,7 +105,7 @@ class Squeezed(nn.Module):
         return self.layer(x).squeeze()
 
 
-class SqueezedFirst(nn.Module):
+class SqueezedInput(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(6, 3)
@@ -114,22 +114,22 @@ class SqueezedFirst(nn.Module):
         return self.layer(x[:, None].squeeze())
 
 
-def squares(outputs, targets):
+def squared_difference(outputs, targets):
     return (outputs - targets) ** 2
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-@pytest.mark.parametrize(("model", "shape", "stacked"), [(Squeezed, (), True), (SqueezedFirst, (3,), False)])
-def test_one_example_in_all_where_a_module_squeezes(model, shape, stacked, jobs):
+@pytest.mark.parametrize(("model", "shape", "stacked"), [(SqueezedOutput, (), True), (SqueezedInput, (3,), False)])
+def test_squeezing_module_agrees_for_single_example(model, shape, stacked, jobs):
     task = make_task(clients=3, sizes=(4,))
-    task.model, task.loss = model, squares
+    task.model, task.loss = model, squared_difference
     task.clients = [(x, x[:, :3] if shape else x[:, 0]) for x, _ in task.clients]
     trainer = assert_batch_agrees(task, LocalSGD(lr=0.1, batch_size=1), [Job(c, c, 0) for c in range(jobs)])
     assert (trainer.stacked is not None) is stacked
 
 
-class Folded(nn.Module):
-    """The parts of an example are rows for a while."""
+class FoldedExamples(nn.Module):
+    """Between two layers, the parts of an example are rows."""
 
     def __init__(self):
         super().__init__()
@@ -139,16 +139,20 @@ class Folded(nn.Module):
         return self.last(self.first(x.view(-1, 2)).tanh().view(-1, 12))
 
 
-def tokens():
-    return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.Linear(2, 5))  # three classes of each of five
+def make_token_classifier():
+    return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.Linear(2, 5))  # three classes for each of five tokens
 
 
 @pytest.mark.parametrize(
     ("model", "targets"),
-    [(Folded, lambda y: y), (make_chain, lambda y: F.one_hot(y, 3).float()), (make_chain, lambda y: y.to(torch.uint8))]
+    [
+        (FoldedExamples, lambda y: y),
+        (make_chain, lambda y: F.one_hot(y, 3).float()),
+        (make_chain, lambda y: y.to(torch.uint8)),
+    ]
     + [
-        (tokens, lambda y: y[:, None].expand(-1, 5)),
-        (tokens, lambda y: F.one_hot(y, 3)[..., None].expand(-1, 3, 5) / 1),
+        (make_token_classifier, lambda y: y[:, None].expand(-1, 5)),
+        (make_token_classifier, lambda y: F.one_hot(y, 3)[..., None].expand(-1, 3, 5) / 1),
     ],
     ids=["folded", "soft", "bytes", "tokens", "soft tokens"],
 )
@@ -158,8 +162,8 @@ def test_unusual_chains_and_targets_are_stacked(model, targets):
     assert assert_batch_agrees(task, LOCAL_DECAY, [Job(c, c, 0) for c in range(6)]).stacked
 
 
-def test_weights_decay_as_fast_when_jobs_are_stacked():
-    """Seen where nothing else happens: in weights whose inputs are 0. Rounding must not go one way in all of them."""
+def test_stacked_weights_decay_at_given_rate():
+    """Weights with inputs of 0 change by decay alone. Rounding must not go one way in all of them."""
     data = [(torch.zeros(5, 1000), torch.zeros(5).long())]
     task, local = Task(lambda: nn.Linear(1000, 3), data), LocalSGD(lr=0.01, steps=200, batch_size=5, weight_decay=1e-4)
     trainer = BatchTrainer(FlatModule(task.module(1)), task, local, 1)
