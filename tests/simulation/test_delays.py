@@ -10,7 +10,7 @@ from fadas.simulation.delays import DELAYS, Delays, Exponential, Large, Lognorma
 U = (np.arange(20000) + 0.5) / 20000
 
 
-def durations(model, client=0, clients=4):
+def sample_durations(model, client=0, clients=4):
     duration = model.bind(clients, np.random.default_rng(0))
     return np.array([duration(client, u) for u in U])
 
@@ -24,16 +24,16 @@ def durations(model, client=0, clients=4):
         (Pareto(2, 3), 3, 2 * 2 ** (1 / 3), 2),
     ],
 )
-def test_distributions(model, mean, median, low):
-    values = durations(model)
+def test_distributions_have_mean_and_median(model, mean, median, low):
+    values = sample_durations(model)
     assert np.mean(values) == pytest.approx(mean, rel=0.01)
     assert np.median(values) == pytest.approx(median, rel=0.01)
     assert values.min() >= low
-    assert (np.diff(values) >= 0).all(), "not an inverse distribution function"
+    assert (np.diff(values) >= 0).all(), "an inverse distribution function must not decrease"
 
 
 @pytest.mark.parametrize(("model", "large"), [(Large(), (50, 80)), (Mild(), (5, 8))])
-def test_tiers(model, large):
+def test_tiers_bound_durations(model, large):
     rng = np.random.default_rng(3)
     tiers = model.tiers(300, np.random.default_rng(3))
     duration = model.bind(300, rng)
@@ -44,14 +44,14 @@ def test_tiers(model, large):
     assert set(tiers) == {0, 1, 2}
 
 
-def test_a_smaller_gamma_makes_more_clients_slow():
+def test_smaller_gamma_makes_more_clients_slow():
     shares = [(Large(gamma).tiers(20000, np.random.default_rng(0)) == 2).mean() for gamma in (0.1, 1.0, 10.0)]
     assert shares[0] > shares[1] > shares[2]
     # Dirichlet(3, 2, 1): the third coordinate is the largest for about one client in ten
     assert 0.05 < shares[1] < 0.15
 
 
-def test_table(tmp_path):
+def test_table_gives_ranges_per_client(tmp_path):
     path = tmp_path / "delays.csv"
     path.write_text("client,low,high\n1,5,7\n0,2,2\n")
     duration = Table(str(path)).bind(2, np.random.default_rng(0))
@@ -72,14 +72,14 @@ def test_table(tmp_path):
         ("", "first line must be"),
     ],
 )
-def test_bad_tables(tmp_path, text, message):
+def test_bad_delay_tables_are_refused(tmp_path, text, message):
     path = tmp_path / "delays.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         Table(str(path)).bind(2, np.random.default_rng(0))
 
 
-def test_unreadable_tables(tmp_path):
+def test_unreadable_delay_tables_are_refused(tmp_path):
     with pytest.raises(ValueError, match="No such file"):
         Table(str(tmp_path / "nowhere.csv")).bind(1, np.random.default_rng(0))
     (tmp_path / "binary.csv").write_bytes(b"client,low,high\n\xff\xfe,1,2\n")
@@ -87,7 +87,7 @@ def test_unreadable_tables(tmp_path):
         Table(str(tmp_path / "binary.csv")).bind(1, np.random.default_rng(0))
 
 
-def test_scaling_by_data():
+def test_scale_by_data_follows_client_sizes():
     delays = Delays(Uniform(1, 1), scale_by_data=True)
     duration = delays.bind(3, np.random.default_rng(0), sizes=[10, 20, 30])
     assert [duration(c, 0.5) for c in range(3)] == [0.5, 1.0, 1.5]
@@ -110,14 +110,14 @@ def test_scaling_by_data():
         lambda: Delays(deadline=0),
     ],
 )
-def test_bad_parameters(make):
+def test_bad_delay_parameters_are_refused(make):
     with pytest.raises(ValueError, match="must be"):
         make()
 
 
 @pytest.mark.parametrize("name", DELAYS)
-def test_contract(name, tmp_path):
-    """Every delay model: positive, finite, monotone in u, and the same for the same generator."""
+def test_every_delay_model_keeps_contract(name, tmp_path):
+    """Positive, finite, monotone in u, and equal for equal generators."""
     path = tmp_path / "t.csv"
     path.write_text("client,low,high\n" + "".join(f"{c},1,{c + 2}\n" for c in range(5)))
     model = DELAYS[name](path=str(path)) if name == "table" else DELAYS[name]()

@@ -10,7 +10,7 @@ from fadas.simulation.faults import Fault
 from helpers.training import make_faulty_simulation, make_task
 
 
-def test_noise_and_flips_are_seeded_and_as_stated():
+def test_noise_and_flips_are_seeded_and_scaled():
     task = make_task()
     flipped = make_faulty_simulation(task, FedBuff(), faults=(Fault("flip", scale=2.0),), steps=1)
     honest = make_faulty_simulation(task, FedBuff(), steps=1)

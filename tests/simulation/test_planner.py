@@ -25,7 +25,7 @@ from fadas.simulation.planner import ARRIVED, DROPPED, EXPIRED, plan
     st.sampled_from([None, 60.0, 4.0]),
     st.integers(0, 100),
 )
-def test_a_plan_is_what_its_ledger_does(refill, buffer, extra, steps, dropout, deadline, seed):
+def test_plan_agrees_with_ledger(refill, buffer, extra, steps, dropout, deadline, seed):
     """Replaying the endings through a fresh ledger gives the plan's jobs, start times and steps."""
     schedule = Schedule(buffer + extra, buffer, refill)
     p = plan(schedule, 2 * schedule.concurrency, Delays(Large(), dropout, deadline), steps=steps, seed=seed)
@@ -52,7 +52,7 @@ def test_a_plan_is_what_its_ledger_does(refill, buffer, extra, steps, dropout, d
     assert (p.end > p.start).all()
 
 
-def test_the_paper_s_delays():
+def test_large_delays_match_paper():
     """Large worst-case, 50 clients, M_c = 25, M = 5, T = 500: the paper saw tau_avg 10.89, tau_med 6, tau_max 127."""
     seen = [plan(Schedule(25, 5), 50, Delays(Large()), steps=500, seed=seed).statistics() for seed in range(20)]
     tau = {key: np.array([s[key] for s in seen]) for key in ("tau_avg", "tau_med", "tau_max")}
@@ -61,15 +61,15 @@ def test_the_paper_s_delays():
     assert tau["tau_max"].min() - 10 <= 127 <= tau["tau_max"].max()
 
 
-def test_mild_delays_are_mild():
+def test_mild_delays_stay_small():
     """Mild, 100 clients, M_c = 20, M = 10: no straggler, so the largest delay stays within a few versions."""
     seen = [plan(Schedule(20, 10), 100, Delays(Mild()), steps=500, seed=seed).statistics() for seed in range(20)]
     assert max(s["tau_max"] for s in seen) <= 16
     assert 2 < np.mean([s["tau_avg"] for s in seen]) < 8
 
 
-def test_against_an_independent_simulation():
-    """A few lines that play FedBuff's schedule with the plan's own durations and choices, keeping time differently."""
+def test_plan_agrees_with_independent_simulation():
+    """A short event loop with the plan's durations and choices gives FedBuff's staleness."""
     p = plan(Schedule(4, 3, "arrival"), 9, Delays(Large()), steps=40, seed=5)
     length = p.end - p.start
     heap = [(length[i], i) for i in range(4)]
@@ -88,7 +88,7 @@ def test_against_an_independent_simulation():
     assert taus == p.tau.ravel().tolist()
 
 
-def test_synchronous_rounds_wait_for_the_slowest():
+def test_synchronous_round_waits_for_slowest():
     p = plan(Schedule(5, 5, "round"), 20, Delays(Large()), steps=10, seed=0)
     assert p.tau.max() == 0
     length = p.end - p.start
@@ -96,7 +96,7 @@ def test_synchronous_rounds_wait_for_the_slowest():
     assert p.time.tolist() == pytest.approx(np.cumsum(rounds).tolist())
 
 
-def test_limits():
+def test_limits_end_plan():
     schedule, delays = Schedule(4, 2), Delays(Uniform(1, 2))
     assert plan(schedule, 8, delays, steps=7).steps == 7
     assert plan(schedule, 8, delays, updates=15).statistics()["updates"] == 14
@@ -108,21 +108,21 @@ def test_limits():
             plan(schedule, 8, delays, **bad)
 
 
-def test_dropout_and_deadline_are_counted_and_free_the_slot():
+def test_dropout_and_deadline_are_counted_and_free_slot():
     p = plan(Schedule(10, 5), 40, Delays(Uniform(1, 9), dropout=0.3, deadline=6.0), steps=400, seed=1)
     ended = p.outcome[p.ended]
     stats = p.statistics()
     assert stats["dropped"] == (ended == DROPPED).sum() > 0
     assert stats["expired"] == (ended == EXPIRED).sum() > 0
     assert stats["dropped"] / len(ended) == pytest.approx(0.3, abs=0.03)
-    # of the 70 % that do not drop out, those that would take more than 6 of [1, 9] expire: 3/8
+    # of the 70 % that do not drop out, 3/8 would take longer than 6 of [1, 9] and expire
     assert stats["expired"] / len(ended) == pytest.approx(0.7 * 3 / 8 + 0.3 * 0.06, abs=0.04)
     length = (p.end - p.start)[p.ended]
     assert length.max() == pytest.approx(6.0)
     assert np.allclose(length[ended == EXPIRED], 6.0)
 
 
-def test_nobody_ever_reports():
+def test_plan_without_any_arrival_is_refused():
     always = Fault("fail")
     for delays, reason in (
         (Delays(Uniform(5, 6), deadline=1.0), "the deadline"),
@@ -134,8 +134,8 @@ def test_nobody_ever_reports():
 
 
 @pytest.mark.parametrize("refill", ["arrival", "update", "round", "released"])
-def test_an_outage_of_all_clients_passes(refill):
-    """Longer than a run that goes nowhere would be borne; the clients come back one after the other."""
+def test_outage_of_all_clients_passes(refill):
+    """The outage is longer than a run without progress may last. Clients come back one after the other."""
     faults = (Fault("fail", None, 10.0, 3000.0), Fault("fail", (0, 1), 10.0, 5000.0))
     p = plan(Schedule(4, 2, refill), 6, Delays(Uniform(1, 2), faults=faults), steps=50)
     during = (p.start >= 10) & (p.start < 3000)
@@ -146,7 +146,7 @@ def test_an_outage_of_all_clients_passes(refill):
     assert 3000 < p.time[p.time > 12][0] < 3005
 
 
-def test_an_outage_that_outlasts_too_many_jobs_is_refused_as_that(monkeypatch):
+def test_too_long_outage_is_refused(monkeypatch):
     monkeypatch.setattr("fadas.simulation.planner._WAIT", 10_000)
     endless = Delays(Uniform(1, 2), faults=(Fault("fail", None, 0.0, 1e12),))
     reason = (
@@ -156,7 +156,7 @@ def test_an_outage_that_outlasts_too_many_jobs_is_refused_as_that(monkeypatch):
         plan(Schedule(4, 2), 6, endless, steps=50)
 
 
-def test_failures_of_single_clients_do_not_shorten_how_long_an_outage_is_waited_for(monkeypatch):
+def test_single_failures_do_not_shorten_wait_for_outage(monkeypatch):
     monkeypatch.setattr("fadas.simulation.planner._WAIT", 10_000)
     single, all_of_them = Fault("fail", (0, 1, 2), 0.0, 1e12), Fault("fail", None, 10_000.0, 12_000.0)
     p = plan(Schedule(4, 2), 6, Delays(Uniform(1, 2), faults=(single, all_of_them)), time=13_000.0)
@@ -164,15 +164,15 @@ def test_failures_of_single_clients_do_not_shorten_how_long_an_outage_is_waited_
     assert p.time[-1] > 12_000
 
 
-def test_plans_depend_on_the_seed_only():
+def test_plan_depends_on_seed_only():
     one, two, other = (plan(Schedule(5, 2), 20, steps=50, seed=seed) for seed in (3, 3, 4))
     assert (one.client == two.client).all()
     assert (one.end == two.end).all()
     assert not np.array_equal(one.end, other.end)
 
 
-def test_the_work_per_event_does_not_grow_with_the_number_of_clients():
-    """Counted, not timed: the number of lines that Python executes while planning."""
+def test_work_per_event_is_independent_of_clients():
+    """The test counts the lines that Python executes while planning."""
     program = """
 import sys
 from fadas.simulation.delays import Delays, Uniform

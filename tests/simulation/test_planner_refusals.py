@@ -7,8 +7,8 @@ from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import ARRIVED, REFUSED, plan, replan
 
 
-def drive(p, refuse):
-    """Play a plan through a ledger; refuse the arrivals at some positions, planning anew each time."""
+def play_plan(p, refuse):
+    """Play a plan through a ledger. Refuse the arrivals at some positions and plan again each time."""
     ledger = p.ledger()
     ledger.start()
     position = 0
@@ -26,12 +26,12 @@ def drive(p, refuse):
 
 @pytest.mark.parametrize("refill", ["arrival", "update", "round", "released"])
 @pytest.mark.parametrize("limit", [{"steps": 30}, {"time": 60.0}, {"updates": 100}])
-def test_replanning_keeps_the_past_and_gives_a_consistent_future(refill, limit):
+def test_replan_keeps_past_and_gives_consistent_future(refill, limit):
     delays = Delays(Large(), dropout=0.1, deadline=60.0)
     p = plan(Schedule(6, 3, refill), 12, delays, **limit, seed=5)
     arrived = [k for k, id in enumerate(p.ended) if p.outcome[id] == ARRIVED]
     refuse = {arrived[4], arrived[5], arrived[20]}
-    new, ledger = drive(p, refuse)
+    new, ledger = play_plan(p, refuse)
     assert ledger.version == new.steps
     first = min(refuse)
     assert new.ended[: first + 1].tolist() == p.ended[: first + 1].tolist()
@@ -43,21 +43,21 @@ def test_replanning_keeps_the_past_and_gives_a_consistent_future(refill, limit):
         assert new.time[-1] >= p.time[-1]
     else:
         assert new.steps <= p.steps
-    again, _ = drive(p, refuse)
+    again, _ = play_plan(p, refuse)
     for name in ("client", "version", "start", "end", "outcome", "ended", "time"):
         assert getattr(again, name).tolist() == getattr(new, name).tolist()
-    # durations belong to jobs, not to the moment of planning
+    # durations depend on jobs, not on the moment of planning
     shared = min(len(p.client), len(new.client))
     same = p.client[:shared] == new.client[:shared]
     lengths = [(q.end - q.start)[:shared][same] for q in (p, new)]
     assert lengths[0] == pytest.approx(lengths[1])
 
 
-def test_replanning_beyond_a_block_of_random_numbers():
+def test_replan_beyond_block_of_random_numbers_draws_new_ones():
     p = plan(Schedule(50, 10), 200, Delays(Large(), dropout=0.1), steps=2000, seed=1)
     assert len(p.client) > 1 << 14
     position = next(k for k in range(17000, len(p.ended)) if p.outcome[p.ended[k]] == ARRIVED)
-    new, ledger = drive(p, {position})
+    new, ledger = play_plan(p, {position})
     assert ledger.version == new.steps == 2000
     later = new.start > p.end[p.ended[position]] + 200
     assert len(set((new.end - new.start)[later].round(6))) > 100

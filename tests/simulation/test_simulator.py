@@ -22,7 +22,7 @@ from helpers.training import LOCAL, assert_same_model, make_plan, make_task, run
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_live_server_driven_by_the_same_arrivals_gives_the_same_bits(name):
+def test_simulator_agrees_with_live_server(name):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), ALGORITHMS[name]()
     p = make_plan(algorithm, len(task.clients))
     _, simulated = run_simulation(p, task, algorithm)
@@ -42,8 +42,8 @@ def test_a_live_server_driven_by_the_same_arrivals_gives_the_same_bits(name):
     assert_same_model(server.model, simulated)
 
 
-class AnyOrder(Inline):
-    """Trains everything pending as soon as anything is needed, the newest job first."""
+class NewestFirst(Inline):
+    """Trains all pending jobs when one is needed, the newest first."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -57,10 +57,10 @@ class AnyOrder(Inline):
 
 
 @pytest.mark.parametrize("batchnorm", [False, True])
-def test_the_order_of_execution_does_not_matter(batchnorm):
+def test_order_of_execution_does_not_matter(batchnorm):
     task = make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 8))
     p = make_plan(FADAS(), len(task.clients))
-    eager = AnyOrder(task, LOCAL, p.seed)
+    eager = NewestFirst(task, LOCAL, p.seed)
     eager.plan = p
     records, model = run_simulation(p, task, FADAS())
     other_records, other = run_simulation(p, task, FADAS(), executor=eager)
@@ -68,7 +68,7 @@ def test_the_order_of_execution_does_not_matter(batchnorm):
     assert [r.metrics for r in records] == [r.metrics for r in other_records]
 
 
-def test_records(task):
+def test_records_describe_plan_and_losses(task):
     p = make_plan(FADAS(), len(task.clients), steps=7)
     records, _ = run_simulation(p, task, FADAS(), eval_every=3)
     start = FlatModule(task.module(p.seed)).read()
@@ -90,7 +90,7 @@ def test_records(task):
     assert records[1].train_loss != records[0].train_loss
 
 
-def test_evaluation_sees_the_model_that_the_step_made(task):
+def test_evaluation_sees_model_of_step(task):
     p = make_plan(FADAS(), len(task.clients), steps=3)
     simulation = simulate(p, task, FADAS(eta=0.5), LOCAL)
     for record in simulation:
@@ -99,7 +99,7 @@ def test_evaluation_sees_the_model_that_the_step_made(task):
         assert record.metrics == task.evaluate(module)
 
 
-def test_jobs_that_reach_no_step_are_not_trained_and_time_limits_simulate(task):
+def test_jobs_without_step_are_not_trained(task):
     p = plan(Schedule(6, 4), 8, Delays(Large(), dropout=0.2), time=20.0, seed=2)
     trained = []
 
@@ -115,7 +115,7 @@ def test_jobs_that_reach_no_step_are_not_trained_and_time_limits_simulate(task):
     assert records[-1].dropped == p.statistics()["dropped"] > 0
 
 
-def test_training_learns_and_stops_at_the_target(task):
+def test_training_learns_and_stops_at_target(task):
     algorithm = Algorithm(optimizer=AMSGrad(), step_size=Constant(0.03))
     p = make_plan(algorithm, len(task.clients), steps=200)
     records, _ = run_simulation(p, task, algorithm, target=0.8)
@@ -124,7 +124,7 @@ def test_training_learns_and_stops_at_the_target(task):
     assert len(records) < 200
 
 
-def test_state_dict_loads(task):
+def test_state_dict_loads_into_module(task):
     p = make_plan(FADAS(), len(task.clients))
     simulation = simulate(p, task, FADAS(), LOCAL)
     records = list(simulation)
@@ -133,7 +133,7 @@ def test_state_dict_loads(task):
     assert task.evaluate(module) == records[-1].metrics
 
 
-def test_a_version_is_freed_with_the_last_job_that_started_from_it():
+def test_version_is_freed_with_last_job():
     task = make_task(clients=40, sizes=(4,))
     algorithm = FedBuff()
     p = plan(algorithm.schedule(6, 2), 40, Delays(Uniform(1, 2)), steps=60, seed=0)
@@ -146,7 +146,7 @@ def test_a_version_is_freed_with_the_last_job_that_started_from_it():
         assert alive <= len(in_flight | {simulation.server.state.version})
 
 
-def test_mistakes(task):
+def test_mistakes_are_refused(task):
     p = make_plan(FADAS(), len(task.clients))
     with pytest.raises(ValueError, match="the task has 9"):
         simulate(p, make_task(clients=9), FADAS(), LOCAL)
@@ -159,7 +159,7 @@ def test_mistakes(task):
 
 
 def test_golden_digits_run():
-    """The demo's task with fixed seeds: the timeline to the digit, the result as it was when this was written."""
+    """The demo's task with fixed seeds. The timeline is exact; the result is that of the day this was written."""
     from fadas.tasks import TASKS
 
     task = TASKS["digits"](clients=50, alpha=0.1, seed=1)

@@ -19,8 +19,8 @@ from fadas.training.sgd import epoch_rows
 from helpers.training import LOCAL, make_plan, make_task, run_simulation
 
 
-def test_fadas_da_against_a_naive_implementation_of_algorithm_1():
-    """Whole modules, torch.optim on the clients, the recurrences of the paper on the server, no fadas arithmetic."""
+def test_fadas_da_agrees_with_naive_algorithm_1():
+    """Whole modules, torch.optim on clients, the paper's recurrences on the server, no arithmetic of fadas."""
     task, eta, tau_c = make_task(clients=10), 0.05, 2
     algorithm = fadas.FADAS_DA(eta=eta, tau_c=tau_c)
     p = make_plan(algorithm, len(task.clients), steps=30)
@@ -57,9 +57,8 @@ def test_fadas_da_against_a_naive_implementation_of_algorithm_1():
     torch.testing.assert_close(model.params, x, rtol=1e-4, atol=1e-5)
 
 
-def test_the_schedule_of_the_released_code():
-    """The authors' loop, told again: M new clients a round, all but the last sent off with the round before's model,
-    and everybody's delta taken against the newest one."""
+def test_released_schedule_agrees_with_authors_loop():
+    """The authors' loop: M new clients per round, all but the last with the previous model; deltas to the new one."""
     task = make_task(clients=12, batchnorm=True)
     algorithm, M = Algorithm(optimizer=AMSGrad(bias_correction=True), step_size=Constant(0.05)), 3
     p = make_plan(algorithm, len(task.clients), steps=15, dropout=0.0, schedule=Schedule(5, M, "released"))
@@ -87,7 +86,7 @@ def test_the_schedule_of_the_released_code():
     torch.testing.assert_close(model.buffers, x.buffers)
 
 
-def test_synchronous_fadas_is_fedams_and_fedbuff_refilled_per_round_is_fedavg(task):
+def test_synchronous_variants_equal_fedams_and_fedavg(task):
     rounds = Schedule(4, 4, "round")
     for asynchronous, synchronous in ((FADAS(), FedAMS()), (FedBuff(), FedAvg())):
         p = make_plan(synchronous, len(task.clients), schedule=rounds)
@@ -96,7 +95,7 @@ def test_synchronous_fadas_is_fedams_and_fedbuff_refilled_per_round_is_fedavg(ta
         assert torch.equal(one.params, two.params)
 
 
-def test_fedavg_is_the_mean_of_the_clients_models(task):
+def test_fedavg_is_mean_of_client_models(task):
     p = make_plan(FedAvg(), len(task.clients), steps=1, dropout=0.0)
     _, model = run_simulation(p, task, FedAvg())
     flat = FlatModule(task.module(p.seed))

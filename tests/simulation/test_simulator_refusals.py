@@ -14,7 +14,7 @@ from helpers.training import LOCAL, make_faulty_simulation, make_task
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
 @pytest.mark.parametrize("kind", ["nan", "inf"])
-def test_a_client_that_reports_garbage_is_refused_and_the_run_goes_on(executor, kind):
+def test_run_continues_without_garbage_clients(executor, kind):
     task = make_task()
     simulation = make_faulty_simulation(task, executor=executor, faults=(Fault(kind, (1, 5)),))
     trained = []
@@ -31,8 +31,8 @@ def test_a_client_that_reports_garbage_is_refused_and_the_run_goes_on(executor, 
     assert [r.as_dict() for r in again] == [r.as_dict() for r in records]
 
 
-def test_a_step_that_a_refusal_makes_the_last_is_evaluated_too():
-    """With a time limit the plan's last step may never close when an update before it is refused."""
+def test_last_step_after_refusal_is_evaluated():
+    """With a time limit, the plan's last step may never close if an earlier update is refused."""
     task, algorithm, cut = make_task(), FADAS(), 0
     for seed in range(12):
         p = plan(algorithm.schedule(4, 3), 8, Delays(Large(), faults=(Fault("nan", (0, 1)),)), time=30.0, seed=seed)
@@ -42,18 +42,18 @@ def test_a_step_that_a_refusal_makes_the_last_is_evaluated_too():
         assert last.metrics in (None, simulation.metrics)
         cut += last.metrics is None
         assert simulation.plan.steps == last.step
-        assert simulation.plan.ended[-1] == last.jobs[-1].id, "nothing of a step that never closes is played"
+        assert simulation.plan.ended[-1] == last.jobs[-1].id, "a step that never closes is not played"
     assert 0 < cut < 12
 
 
-def test_synchronous_rounds_with_refusals():
+def test_synchronous_rounds_survive_refusals():
     simulation = make_faulty_simulation(make_task(), FedAvg(), faults=(Fault("nan", (0, 1)),))
     records = list(simulation)
     assert len(records) == 10
     assert all(job.tau == 0 for record in records for job in record.jobs)
 
 
-def test_all_clients_failing_is_an_error_not_a_hang():
+def test_all_clients_failing_raises_error():
     with pytest.raises(ValueError, match="no update arrived"):
         make_faulty_simulation(make_task(), faults=(Fault("fail"),))
     with pytest.raises(
@@ -62,8 +62,8 @@ def test_all_clients_failing_is_an_error_not_a_hang():
         list(make_faulty_simulation(make_task(), faults=(Fault("nan"),)))
 
 
-def test_a_model_that_is_not_finite_ends_the_run_at_that_step():
-    """Updates in flight may still be sound, but no sum with them will be."""
+def test_not_finite_model_ends_run_at_that_step():
+    """Updates in flight may still be finite, but no sum with them is."""
     simulation, steps = (
         make_faulty_simulation(make_task(), FedBuff(eta=1e10), faults=(Fault("noise", (0,), scale=1e30),)),
         [],
@@ -75,8 +75,8 @@ def test_a_model_that_is_not_finite_ends_the_run_at_that_step():
     assert not simulation.server.refused
 
 
-def test_a_run_whose_time_is_over_before_patience_is_has_diverged_too():
-    """Else the accuracy from before would pass for its result."""
+def test_run_without_accepted_updates_at_time_limit_diverges():
+    """Otherwise, the earlier accuracy would count as its result."""
     task, algorithm = make_task(), FADAS()
     for start, message in (
         (20.0, r"none of the last \d\d updates .* when its time was over"),

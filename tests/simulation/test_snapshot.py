@@ -14,12 +14,12 @@ from fadas.simulation.faults import Fault
 from helpers.training import assert_same_model, make_simulation, make_task
 
 
-def make(task, algorithm, executor="inline", **options):
+def make_stoppable(task, algorithm, executor="inline", **options):
     return make_simulation(task, algorithm, executor, deadline=70.0, **options)
 
 
 def stop_after(simulation, updates):
-    """Stop when so many updates have been collected, wherever in a step that is."""
+    """Stop when this many updates have been collected, even within a step."""
     inner, count = simulation.executor.collect, 0
 
     def collect(job):
@@ -33,7 +33,7 @@ def stop_after(simulation, updates):
     return list(simulation)
 
 
-def through_disk(simulation, folder):
+def save_and_read(simulation, folder):
     tensors, values = snapshot.take(simulation)
     return checkpoint.read_checkpoint(checkpoint.write_checkpoint(folder, values["version"], tensors, values))
 
@@ -52,23 +52,23 @@ EXAMPLES["released"] = (FADAS(), Schedule(5, 3, "released"))
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
-def test_every_algorithm_goes_on_from_anywhere_with_the_same_bits(name, executor, tmp_path):
+def test_every_algorithm_resumes_anywhere_with_same_bits(name, executor, tmp_path):
     task, (algorithm, schedule) = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), EXAMPLES[name]
-    whole = make(task, algorithm, executor, schedule=schedule)
+    whole = make_stoppable(task, algorithm, executor, schedule=schedule)
     expected = [r.as_dict() for r in whole]
-    for stop in (1, 7, 11):  # mostly in the middle of a step
-        first = make(task, algorithm, executor, schedule=schedule)
+    for stop in (1, 7, 11):  # mostly within a step
+        first = make_stoppable(task, algorithm, executor, schedule=schedule)
         records = [r.as_dict() for r in stop_after(first, stop)]
         assert not first.complete
-        second = make(task, algorithm, executor, schedule=schedule)
-        snapshot.restore(second, *through_disk(first, tmp_path))
+        second = make_stoppable(task, algorithm, executor, schedule=schedule)
+        snapshot.restore(second, *save_and_read(first, tmp_path))
         records += [r.as_dict() for r in second]
         assert records == expected
         assert_same_state(second, whole)
 
 
 @pytest.mark.parametrize(("schedule", "updates"), [(None, 5), (Schedule(5, 3, "released"), 1)], ids=str)
-def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
+def test_many_stops_with_faults_give_same_bits(schedule, updates, tmp_path):
     task = make_task(sizes=(4, 17, 30, 8))
     options = {
         "schedule": schedule,
@@ -76,21 +76,21 @@ def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
         "checks": Checks(norm=50.0),
         "steps": 25,
     }
-    whole = make(task, FADAS(), **options)
+    whole = make_stoppable(task, FADAS(), **options)
     expected = [r.as_dict() for r in whole]
     assert expected[-1]["refused"]["not finite"] > 3
     assert expected[-1]["refused"]["norm above bound"] > 0
     assert expected[-1]["dropped"] > 0
     records, state, sittings = [], None, 0
     while True:
-        simulation = make(task, FADAS(), **options)
+        simulation = make_stoppable(task, FADAS(), **options)
         if state:
             snapshot.restore(simulation, *state)
         records += [r.as_dict() for r in stop_after(simulation, updates)]
         sittings += 1
         if simulation.complete:
             break
-        state = through_disk(simulation, tmp_path)
+        state = save_and_read(simulation, tmp_path)
     assert sittings > 10
     assert records == expected
     assert_same_state(simulation, whole)
@@ -98,13 +98,13 @@ def test_many_stops_with_faults_and_refusals(schedule, updates, tmp_path):
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
-def test_another_executor_goes_on_with_what_was_trained_ahead(executor, tmp_path):
+def test_other_executor_resumes_with_finished_updates(executor, tmp_path):
     task = make_task(sizes=(4, 17, 30, 8))
-    first, whole = make(task, FADAS(), "batched"), make(task, FADAS(), "batched")
+    first, whole = make_stoppable(task, FADAS(), "batched"), make_stoppable(task, FADAS(), "batched")
     records = stop_after(first, 11)
-    tensors, values = through_disk(first, tmp_path)
+    tensors, values = save_and_read(first, tmp_path)
     assert values["finished"]
-    second = make(task, FADAS(), executor)
+    second = make_stoppable(task, FADAS(), executor)
     snapshot.restore(second, tensors, values)
     assert [u.job.id for u in second.finished] == [u.job.id for u in first.finished]
     assert len([*records, *second]) == len(list(whole))
@@ -112,8 +112,8 @@ def test_another_executor_goes_on_with_what_was_trained_ahead(executor, tmp_path
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
-def test_a_simulation_that_is_left_can_be_kept_but_not_played_again(executor):
-    simulation = make(make_task(sizes=(4, 17, 30, 8)), FADAS(), executor)
+def test_abandoned_simulation_can_be_saved_but_not_replayed(executor):
+    simulation = make_stoppable(make_task(sizes=(4, 17, 30, 8)), FADAS(), executor)
     for record in simulation:
         if record.step == 5:
             tensors, values = snapshot.take(simulation)
@@ -127,12 +127,12 @@ def test_a_simulation_that_is_left_can_be_kept_but_not_played_again(executor):
         list(simulation)
 
 
-def test_what_belongs_to_another_run_is_refused_and_changes_nothing(tmp_path):
+def test_snapshot_of_other_run_is_refused(tmp_path):
     task = make_task(sizes=(4, 17, 30, 8))
-    first = make(task, FADAS())
+    first = make_stoppable(task, FADAS())
     stop_after(first, 7)
-    tensors, values = through_disk(first, tmp_path)
-    fresh = make(task, FADAS())
+    tensors, values = save_and_read(first, tmp_path)
+    fresh = make_stoppable(task, FADAS())
     for bad_tensors, bad_values in (
         ({**tensors, "version.0.params": tensors["version.0.params"][1:]}, values),
         ({**tensors, "version.0.params": tensors["version.0.params"].double()}, values),
@@ -144,19 +144,19 @@ def test_what_belongs_to_another_run_is_refused_and_changes_nothing(tmp_path):
     ):
         with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
             snapshot.restore(fresh, bad_tensors, bad_values)
-    whole = make(task, FADAS())
+    whole = make_stoppable(task, FADAS())
     assert [r.as_dict() for r in fresh] == [r.as_dict() for r in whole]
     assert_same_state(fresh, whole)
 
 
-def test_the_privacy_that_was_spent_is_remembered(tmp_path):
+def test_spent_privacy_is_restored(tmp_path):
     pytest.importorskip("dp_accounting")
     algorithm = Algorithm(Private(1.0, 0.5))
     task = make_task()
-    expected = [r.as_dict() for r in make(task, algorithm)]
-    first = make(task, algorithm)
+    expected = [r.as_dict() for r in make_stoppable(task, algorithm)]
+    first = make_stoppable(task, algorithm)
     records = [r.as_dict() for r in stop_after(first, 13)]
-    second = make(task, algorithm)
-    snapshot.restore(second, *through_disk(first, tmp_path))
+    second = make_stoppable(task, algorithm)
+    snapshot.restore(second, *save_and_read(first, tmp_path))
     assert records + [r.as_dict() for r in second] == expected
     assert expected[-1]["privacy"]["epsilon"] > expected[0]["privacy"]["epsilon"]
