@@ -11,8 +11,8 @@ from fadas.flower.arrays import ArrayLayout, trainable
 from helpers.flower import INITIAL
 
 
-def test_records_and_vectors():
-    """BatchNorm's statistics are averaged, whole numbers stay, adapters alone are enough, wrong shapes are told."""
+def test_records_and_vectors_round_trip():
+    """Statistics become buffers, whole numbers stay, adapters alone are enough, wrong shapes are named."""
     from flwr.app import ArrayRecord
 
     from fadas.flower.arrays import ArrayLayout, trainable
@@ -38,7 +38,7 @@ def test_records_and_vectors():
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "U4", "datetime64[D]"])
-def test_arrays_that_no_server_can_keep_are_refused_by_name(dtype):
+def test_unsupported_arrays_are_refused_by_name(dtype):
     arrays = ArrayRecord({"w": Array(INITIAL), "odd.one": Array(np.zeros(2, dtype))})
     with pytest.raises(ValueError, match=r"'odd\.one' holds .*: neither floating-point nor whole numbers"):
         ArrayLayout(arrays, trainable)

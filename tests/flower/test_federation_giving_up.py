@@ -14,19 +14,10 @@ from flwr.common.constant import ErrorCode
 import fadas
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError
-from helpers.flower import (
-    NAN,
-    ONE,
-    TWO,
-    Node,
-    answer_error,
-    answer_records,
-    answer_trained,
-    find_lines,
-)
+from helpers.flower import NAN, ONE, TWO, Node, answer_error, answer_records, answer_trained, find_lines
 
 
-def test_without_nodes_the_run_waits_and_says_so_and_gives_up(play):
+def test_run_without_nodes_waits_then_gives_up(play):
     with pytest.raises(RuntimeError, match="no node was connected for 45 s: giving up"):
         play({}, patience=45.0)
     assert 45.0 < play.clock.now < 46.0
@@ -35,29 +26,29 @@ def test_without_nodes_the_run_waits_and_says_so_and_gives_up(play):
     assert len(waits) == 5
 
 
-def test_the_patience_begins_anew_whenever_the_last_node_leaves(play):
+def test_patience_restarts_when_last_node_leaves(play):
     node = Node(spans=((40.0, 50.5), (90.0, float("inf"))))
     play({ONE: node}, patience=45.0, steps=20)
     assert play.clock.now > 95.0
     assert find_lines(play.log, "no node is connected")
 
 
-def test_a_node_that_fails_at_once_does_not_end_a_run_whose_other_nodes_are_slow(play):
+def test_failing_node_does_not_end_run_with_slow_nodes(play):
     play({ONE: Node(latency=300.0), TWO: Node(answer_error(ErrorCode.UNKNOWN), latency=0.1)}, steps=3, deadline=600.0)
     assert play.last["dropped"] > Schedule(2, 1).patience
 
 
-def test_a_run_whose_nodes_all_fail_is_given_up(play):
+def test_run_with_only_failing_nodes_gives_up(play):
     with pytest.raises(RuntimeError, match="none of the last 140 jobs gave an update"):
         play({ONE: Node(answer_error(ErrorCode.UNKNOWN)), TWO: Node(answer_error(ErrorCode.UNKNOWN))})
 
 
-def test_a_run_in_which_no_update_is_accepted_any_more_has_diverged_and_can_go_on_all_the_same(play, tmp_path):
+def test_run_without_accepted_updates_diverges_and_can_resume(play, tmp_path):
     replies = itertools.count()
 
     def answer(message):
         count = next(replies)
-        if count % 10 == 9:  # nodes that fail now and then do not hide it
+        if count % 10 == 9:  # a few failing nodes must not hide it
             return answer_error(ErrorCode.UNKNOWN)(message)
         return answer_trained(message) if count < 8 else answer_records(arrays=NAN)(message)
 
@@ -80,7 +71,7 @@ def test_a_run_in_which_no_update_is_accepted_any_more_has_diverged_and_can_go_o
     assert read_run(run.folder).diverged is None
 
 
-def test_a_step_that_gives_a_model_which_is_not_finite_is_the_last(play, tmp_path):
+def test_not_finite_model_ends_run(play, tmp_path):
     huge = ArrayRecord({"w": Array(np.full(2, 1.5e38, np.float32))})
     with pytest.raises(fadas.Diverged, match="step 2 gave a model that is not finite"):
         play({ONE: Node(answer_records(arrays=huge))}, reply="delta")

@@ -7,20 +7,10 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.common.constant import ErrorCode
 
-from helpers.flower import (
-    INITIAL,
-    NAN,
-    ONE,
-    TWO,
-    Node,
-    answer_error,
-    answer_records,
-    answer_trained,
-    find_lines,
-)
+from helpers.flower import INITIAL, NAN, ONE, TWO, Node, answer_error, answer_records, answer_trained, find_lines
 
 
-def test_a_reply_with_an_error_frees_the_slot(play):
+def test_error_reply_frees_slot(play):
     play({ONE: Node(), TWO: Node(answer_error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "disk full"))}, concurrency=1)
     failed = play.grid.heard.count(TWO)
     assert failed > 0
@@ -29,7 +19,7 @@ def test_a_reply_with_an_error_frees_the_slot(play):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE])
-def test_an_expired_message_frees_the_slot(play, code):
+def test_expired_message_frees_slot(play, code):
     play({ONE: Node(), TWO: Node(answer_error(code))}, concurrency=1)
     failed = play.grid.heard.count(TWO)
     assert failed > 0
@@ -37,8 +27,8 @@ def test_an_expired_message_frees_the_slot(play, code):
     assert len(find_lines(play.log, "ended without an update", "expired")) == failed
 
 
-def repeated(delay):
-    """The reply, and once more after a while."""
+def answer_twice(delay):
+    """Reply, and reply again after a delay."""
 
     def answer(message):
         (reply,) = answer_trained(message)
@@ -50,8 +40,8 @@ def repeated(delay):
 
 
 @pytest.mark.parametrize("delay", [0.0, 2.5], ids=["together", "later"])
-def test_a_reply_that_comes_twice_is_applied_once(play, delay):
-    play({ONE: Node(repeated(delay)), TWO: Node(latency=1.5)}, steps=20)
+def test_repeated_reply_is_applied_once(play, delay):
+    play({ONE: Node(answer_twice(delay)), TWO: Node(latency=1.5)}, steps=20)
     repeats = play.last["refused"]["already reported"]
     mine = sum(job["client"] == 0 for record in play.records for job in record["jobs"])
     assert mine - 4 <= repeats <= mine
@@ -59,7 +49,7 @@ def test_a_reply_that_comes_twice_is_applied_once(play, delay):
     assert play.grid.most == 2
 
 
-def test_a_reply_to_a_job_that_was_given_up_is_not_applied(play):
+def test_reply_to_expired_job_is_refused(play):
     play({ONE: Node(latency=9.0), TWO: Node()}, deadline=5.0, steps=40)
     assert {job["client"] for record in play.records for job in record["jobs"]} == {1}
     assert play.last["expired"] >= 6
@@ -67,13 +57,13 @@ def test_a_reply_to_a_job_that_was_given_up_is_not_applied(play):
     assert find_lines(play.log, "a reply of node 11 is refused: expired")
 
 
-def test_a_reply_to_what_was_never_asked_is_not_applied(play):
-    def unasked(message):
+def test_reply_to_unknown_message_is_refused(play):
+    def answer_unknown(message):
         (reply,), (other,) = answer_trained(message), answer_trained(message)
         other.metadata.__dict__["_reply_to_message_id"] = "another run's"
         return [other, reply]
 
-    play({ONE: Node(unasked), TWO: Node()})
+    play({ONE: Node(answer_unknown), TWO: Node()})
     assert play.last["refused"]["unknown job"] > 0
     assert find_lines(play.log, "a reply of node 11 is refused: unknown job")
 
@@ -100,14 +90,14 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_reply_frees_the_slot(play, name):
+def test_malformed_reply_frees_slot(play, name):
     play({ONE: Node(), TWO: Node(MALFORMED[name])}, concurrency=1)
     failed = play.grid.heard.count(TWO)
     assert failed > 0
     assert play.last["dropped"] == len(find_lines(play.log, "ended without an update", "malformed")) == failed
 
 
-def test_an_update_that_is_refused_frees_the_slot(play):
+def test_refused_update_frees_slot(play):
     play({ONE: Node(), TWO: Node(answer_records(arrays=NAN))}, concurrency=1)
     failed = play.grid.heard.count(TWO)
     assert failed > 0
@@ -115,7 +105,7 @@ def test_an_update_that_is_refused_frees_the_slot(play):
     assert len(find_lines(play.log, "is refused: not finite")) == failed
 
 
-def test_the_model_is_evaluated_every_k_steps_and_at_the_end(play):
+def test_model_is_evaluated_every_k_steps_and_at_end(play):
     seen = {}
 
     def evaluate(step, arrays):

@@ -8,7 +8,7 @@ pytest.importorskip("flwr")
 from helpers.flower import ONE, THREE, TWO, Node, find_clients
 
 
-def test_an_evaluation_takes_no_time_of_the_nodes(play):
+def test_evaluation_does_not_count_against_deadline(play):
     def evaluate(step, arrays):
         play.clock.now += 12.0
 
@@ -18,7 +18,7 @@ def test_an_evaluation_takes_no_time_of_the_nodes(play):
     assert find_clients(play.records) == {0, 1, 2}
 
 
-def test_an_evaluation_takes_none_of_the_patience_either(play):
+def test_evaluation_does_not_count_against_patience(play):
     def evaluate(step, arrays):
         play.clock.now += 400.0
 
@@ -26,7 +26,7 @@ def test_an_evaluation_takes_none_of_the_patience_either(play):
     play(nodes, concurrency=1, steps=3, evaluate=evaluate)
 
 
-def test_a_job_may_take_as_long_as_its_deadline_and_nodes_as_long_as_the_patience(play):
+def test_long_deadline_and_patience_are_honoured(play):
     slow = Node(latency=5400.0, spans=((4200.0, math.inf),))
     play({ONE: slow}, concurrency=1, steps=2, deadline=7200.0, patience=86400.0, poll=5.0)
     assert play.clock.now >= 15000

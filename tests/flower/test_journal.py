@@ -34,7 +34,7 @@ from helpers.processes import hold_lock
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(play, tmp_path, damaged):
+def test_interrupted_run_resumes_and_finished_run_is_left_alone(play, tmp_path, damaged):
     answer = stop_server_after(11)
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(answer), TWO: Node(answer)}, steps=12, buffer=2)
@@ -44,7 +44,7 @@ def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(
     if damaged:
         newest = max(folder.glob("checkpoint-*.ckpt"))
         newest.write_bytes(newest.read_bytes()[:-1])
-    play({ONE: Node(), TWO: Node()}, steps=20, buffer=2)  # which checks that each recorded update is applied once
+    play({ONE: Node(), TWO: Node()}, steps=20, buffer=2)  # `play` checks that each recorded update is applied once
     after = (folder / "metrics.jsonl").read_bytes()
     assert after.startswith(before) or damaged
     assert (
@@ -58,18 +58,18 @@ def test_an_interrupted_run_goes_on_for_longer_and_a_finished_one_is_left_alone(
     assert (folder / "metrics.jsonl").read_bytes() == after
 
 
-def test_a_damaged_checkpoint_does_not_outlive_the_run_going_on_before_it(play, tmp_path):
+def test_damaged_checkpoint_is_deleted_on_resume(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
     newest = checkpoint.found(tmp_path / "fadas-0")[0]
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(0))})
-    assert newest not in checkpoint.found(tmp_path / "fadas-0"), "it would pass for newer than those to come"
+    assert newest not in checkpoint.found(tmp_path / "fadas-0"), "it would seem newer than later checkpoints"
     play({ONE: Node()})
 
 
-def test_a_step_with_differential_privacy_is_not_done_again_with_the_same_noise(play, tmp_path):
+def test_private_run_with_damaged_checkpoint_is_refused(play, tmp_path):
     private = fadas.Algorithm(Private(10.0, 1e-6))
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))}, algorithm=private)
@@ -85,7 +85,7 @@ def test_a_step_with_differential_privacy_is_not_done_again_with_the_same_noise(
         play({ONE: Node(stop_server_after(3))}, algorithm=private)
 
 
-def test_an_interrupted_run_is_not_ended_by_a_start_with_fewer_rounds_than_it_has_done(play, tmp_path):
+def test_fewer_rounds_than_done_are_refused(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))}, concurrency=1)
     before = read_files(tmp_path / "fadas-0")
@@ -96,10 +96,10 @@ def test_an_interrupted_run_is_not_ended_by_a_start_with_fewer_rounds_than_it_ha
     assert not play.grid.pushed
 
 
-def test_what_another_process_has_done_by_the_time_it_ends_is_gone_on_with(play, tmp_path, monkeypatch):
+def test_resume_uses_progress_of_other_process(play, tmp_path, monkeypatch):
     folder = tmp_path / "fadas-0"
 
-    def fill(content):
+    def replace_files(content):
         for path in folder.iterdir():
             path.unlink() if path.name not in content else None
         for name, bytes in content.items():
@@ -111,20 +111,20 @@ def test_what_another_process_has_done_by_the_time_it_ends_is_gone_on_with(play,
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8)), TWO: Node()}, steps=30)
     later = read_files(folder)
-    fill(earlier)
+    replace_files(earlier)
     last, take = [later], lock.acquire
 
-    def late(folder):
+    def replace_and_acquire(folder):
         if last:
-            fill(last.pop())
+            replace_files(last.pop())
         take(folder)
 
-    monkeypatch.setattr(lock, "acquire", late)
+    monkeypatch.setattr(lock, "acquire", replace_and_acquire)
     play({ONE: Node()}, steps=30)
     assert (folder / "metrics.jsonl").read_bytes().startswith(later["metrics.jsonl"])
 
 
-def test_a_start_that_is_refused_keeps_no_lock(play, tmp_path):
+def test_refused_start_releases_lock(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
     for path in checkpoint.found(tmp_path / "fadas-0"):
@@ -135,16 +135,16 @@ def test_a_start_that_is_refused_keeps_no_lock(play, tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_run_that_another_server_finishes_before_the_lock_is_ours_is_left_alone(play, tmp_path, monkeypatch):
+def test_run_finished_by_other_server_is_left_alone(play, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
     claim = Journal._claim
 
-    def late(journal):
+    def claim_late(journal):
         claim(journal)
         (journal.folder / "summary.json").write_text("{}")
 
-    monkeypatch.setattr(Journal, "_claim", late)
+    monkeypatch.setattr(Journal, "_claim", claim_late)
     before = read_files(tmp_path / "fadas-0")
     with pytest.raises(ConfigError, match="holds a finished run"):
         play({ONE: Node()})
@@ -152,7 +152,7 @@ def test_a_run_that_another_server_finishes_before_the_lock_is_ours_is_left_alon
 
 
 @pytest.mark.parametrize(("jobs", "buffered"), [(30, 1), (32, 0)], ids=["between two steps", "after a step"])
-def test_a_run_that_goes_on_has_lost_neither_its_counters_nor_its_time(play, tmp_path, jobs, buffered):
+def test_resumed_run_keeps_counters_and_time(play, tmp_path, jobs, buffered):
     turns = itertools.cycle([answer_error(ErrorCode.UNKNOWN), answer_records(arrays=NAN), stay_silent, answer_trained])
     faulty = Node(lambda message: next(turns)(message))
     with pytest.raises(KeyboardInterrupt):
@@ -163,7 +163,7 @@ def test_a_run_that_goes_on_has_lost_neither_its_counters_nor_its_time(play, tmp
     assert int(newest.stem.removeprefix("checkpoint-")) - before["updates"] == buffered
     play({TWO: Node()}, steps=30, buffer=2)
     lost = [(r["dropped"], r["expired"], r["refused"]) for r in play.records[before["step"] :]]
-    assert all(counts == lost[0] for counts in lost), "all are well now"
+    assert all(counts == lost[0] for counts in lost), "no job is lost any more"
     assert lost[0][0] >= before["dropped"]
     assert lost[0][1] >= before["expired"]
     assert lost[0][2]["not finite"] >= before["refused"]["not finite"]
@@ -173,8 +173,8 @@ def test_a_run_that_goes_on_has_lost_neither_its_counters_nor_its_time(play, tmp
         assert all(0 <= job["start"] < job["end"] <= record["time"] for job in record["jobs"])
 
 
-class Own:
-    """A part of the user's own, which does not say what it is."""
+class UserCombine:
+    """A user's part without a repr."""
 
     def __init__(self, scale):
         self.scale, self.something = scale, object()
@@ -186,7 +186,10 @@ class Own:
 OTHER_SETTINGS = {
     "another algorithm": ({"algorithm": fadas.FADAS()}, r"optimizer was 'SGD.*' and is 'AMSGrad\("),
     "another step size": ({"algorithm": fadas.FedBuff(eta=0.5)}, r"step_size was 'Constant\(eta=1.0\)' and is '.*0.5"),
-    "an own part": ({"algorithm": fadas.Algorithm(Own(1.0))}, r"combine was 'Mean\(\)' and is \"Own\(\{'scale': 1.0"),
+    "an own part": (
+        {"algorithm": fadas.Algorithm(UserCombine(1.0))},
+        r"combine was 'Mean\(\)' and is \"UserCombine\(\{'scale': 1.0",
+    ),
     "another reply": ({"reply": "delta"}, "task.reply was 'arrays' and is 'delta'"),
     "another model": (
         {"initial": np.zeros(3, np.float32)},
@@ -198,7 +201,7 @@ OTHER_SETTINGS = {
 
 
 @pytest.mark.parametrize("name", OTHER_SETTINGS)
-def test_an_interrupted_run_is_neither_continued_nor_deleted_by_another(play, tmp_path, name):
+def test_other_settings_do_not_touch_interrupted_run(play, tmp_path, name):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
     before = read_files(tmp_path / "fadas-0")
@@ -210,16 +213,16 @@ def test_an_interrupted_run_is_neither_continued_nor_deleted_by_another(play, tm
     play({ONE: Node()})
 
 
-def test_a_part_of_the_users_own_is_known_again(play):
+def test_user_part_is_recognised_on_resume(play):
     with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(stop_server_after(8))}, algorithm=fadas.Algorithm(Own(1.0)))
+        play({ONE: Node(stop_server_after(8))}, algorithm=fadas.Algorithm(UserCombine(1.0)))
     with pytest.raises(ConfigError, match=r"'scale': 1.0, .* and is .*'scale': 2.0"):
-        play({ONE: Node()}, algorithm=fadas.Algorithm(Own(2.0)))
-    play({ONE: Node()}, algorithm=fadas.Algorithm(Own(1.0)))
+        play({ONE: Node()}, algorithm=fadas.Algorithm(UserCombine(2.0)))
+    play({ONE: Node()}, algorithm=fadas.Algorithm(UserCombine(1.0)))
 
 
 @pytest.mark.parametrize("damage", ["checkpoint-*.ckpt", "metrics.jsonl", "config.toml"])
-def test_an_interrupted_run_that_cannot_go_on_is_left_as_it_is(play, tmp_path, damage):
+def test_unresumable_run_is_left_unchanged(play, tmp_path, damage):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
     for path in (tmp_path / "fadas-0").glob(damage):
@@ -230,7 +233,7 @@ def test_an_interrupted_run_that_cannot_go_on_is_left_as_it_is(play, tmp_path, d
     assert read_files(tmp_path / "fadas-0") == before
 
 
-def test_a_folder_in_which_another_process_runs_is_left_to_it(play, tmp_path):
+def test_locked_folder_is_refused(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
     before = read_files(tmp_path / "fadas-0")
@@ -241,7 +244,7 @@ def test_a_folder_in_which_another_process_runs_is_left_to_it(play, tmp_path):
     play({ONE: Node()})
 
 
-def test_a_folder_with_files_of_others_is_left_as_it_is(play, tmp_path):
+def test_foreign_folder_is_left_unchanged(play, tmp_path):
     (tmp_path / "fadas-0").mkdir()
     (tmp_path / "fadas-0" / "thesis.tex").touch()
     with pytest.raises(ConfigError, match="fadas-0 holds something other than a run: choose another folder"):
@@ -249,13 +252,13 @@ def test_a_folder_with_files_of_others_is_left_as_it_is(play, tmp_path):
     assert read_files(tmp_path / "fadas-0") == {"thesis.tex": b""}
 
 
-def test_a_run_that_has_not_got_anywhere_may_begin_anew_with_other_settings(play):
+def test_run_without_steps_can_restart_with_other_settings(play):
     with pytest.raises(RuntimeError, match="no node was connected"):
         play({}, patience=5.0)
     play({ONE: Node()}, buffer=2)
 
 
-def test_an_accuracy_that_is_no_number_does_not_keep_a_run_from_its_end(play):
+def test_nan_accuracy_does_not_stop_run(play):
     def evaluate(step, arrays):
         return MetricRecord({"accuracy": math.nan if step == 4 else 0.5})
 

@@ -18,7 +18,7 @@ from helpers.flower import INITIAL, ONE
 
 
 @pytest.mark.parametrize("hours", [-2, 0, 2])
-def test_a_clock_that_is_wrong_loses_no_reply(play, monkeypatch, hours):
+def test_wrong_clock_loses_no_reply(play, monkeypatch, hours):
     arrays, right = ArrayRecord({"w": Array(INITIAL)}), flower.now
     message = messages.train_message(Job(0, 0, 0), ONE, arrays, ConfigRecord(), 0, 600.0)
     message.metadata.__dict__["_message_id"] = "asked"
@@ -28,14 +28,14 @@ def test_a_clock_that_is_wrong_loses_no_reply(play, monkeypatch, hours):
 
 
 @pytest.mark.parametrize("reply", ["arrays", "delta"])
-def test_a_client_that_changes_nothing_of_a_model_in_half_precision_has_a_delta_of_nothing(reply):
+def test_unchanged_half_precision_model_gives_zero_delta(reply):
     layout = ArrayLayout(ArrayRecord({"w": Array(np.array([1.0, -2.0, 0.3], np.float16))}), trainable)
     x = fadas.core.model.Model(
         layout.initial.params + 1e-4, layout.initial.buffers
-    )  # of the server's, more exact than that
+    )  # the server's values are more exact than half precision
     sent = layout.write(x)["w"].numpy()
     answer = RecordDict({"arrays": ArrayRecord({"w": Array(sent if reply == "arrays" else np.zeros_like(sent))})})
     news, _ = messages.parse_reply(Job(0, 0, 0), answer, x, layout, reply)
     assert news.delta.tolist() == [0.0] * 3
-    assert news.base.tolist() == sent.astype(np.float32).tolist(), "what the client has trained is base + delta"
+    assert news.base.tolist() == sent.astype(np.float32).tolist(), "base + delta must be the client's model"
     assert news.base.tolist() != x.params.tolist()

@@ -6,10 +6,10 @@ pytest.importorskip("flwr")
 from fadas.flower.roster import Roster
 
 
-def test_a_newcomer_takes_the_place_of_the_one_that_has_been_away_longest():
+def test_newcomer_takes_place_of_longest_absent_node():
     roster = Roster()
 
-    def meet(*ids, busy=()):
+    def update_roster(*ids, busy=()):
         for client in sorted(roster.present):
             if roster.nodes[client] not in ids:
                 roster.leave(client)
@@ -18,15 +18,15 @@ def test_a_newcomer_takes_the_place_of_the_one_that_has_been_away_longest():
             roster.join(client)
         return admitted
 
-    assert meet(1, 2, 3) == [0, 1, 2]
-    assert meet(1, 2) == meet(1) == []
-    assert meet(1, 7, busy=[2]) == [1], "client 2 still has a job"
+    assert update_roster(1, 2, 3) == [0, 1, 2]
+    assert update_roster(1, 2) == update_roster(1) == []
+    assert update_roster(1, 7, busy=[2]) == [1], "client 2 still has a job"
     assert roster.nodes == [1, 7, 3]
-    assert meet(1, 3, 7) == [], "it has kept its place"
-    assert meet(1) == []
+    assert update_roster(1, 3, 7) == [], "the node has kept its place"
+    assert update_roster(1) == []
     again = Roster()
     again.restore(roster.nodes, roster.absent)
-    assert again.absent == [1, 2, 0], "those that were away before the restart have been away longer"
+    assert again.absent == [1, 2, 0], "nodes absent before the restart have been absent longer"
     roster = again
-    assert meet(1, 7, 9) == [2]
-    assert meet(1, 7, 9, 3) == [3], "its place is taken, and nobody is away"
+    assert update_roster(1, 7, 9) == [2]
+    assert update_roster(1, 7, 9, 3) == [3], "its place is taken, and no node is absent"

@@ -21,7 +21,7 @@ from fadas.flower.federation import rehearse
 from helpers.flower import ONE, Clock, Node, Nodes, stop_server_after
 
 
-def test_a_number_of_numpys_is_a_number(play, tmp_path):
+def test_numpy_numbers_are_accepted(play, tmp_path):
     options = {"concurrency": np.int64(2), "buffer": np.int64(1), "steps": np.int64(12)}
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))}, **options)
@@ -43,12 +43,12 @@ def test_a_number_of_numpys_is_a_number(play, tmp_path):
         ({"poll": 0.0}, "deadline, patience and poll"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         AsyncStrategy(**options)
 
 
-def test_in_a_run_config_zero_is_a_number_and_an_empty_string_is_nothing(tmp_path):
+def test_run_config_reads_zero_and_ignores_empty_string(tmp_path):
     strategy = AsyncStrategy.from_run_config({"patience": 0, "seed": 0, "folder": ""}, seed=3)
     assert (strategy.patience, strategy.seed, strategy.folder) == (0.0, 3, None)
     assert AsyncStrategy.from_run_config({}).patience == 300.0
@@ -56,7 +56,7 @@ def test_in_a_run_config_zero_is_a_number_and_an_empty_string_is_nothing(tmp_pat
         AsyncStrategy.from_run_config({"eval-every": 0})
 
 
-def start(algorithm, folder, steps=1, **options):
+def start_strategy(algorithm, folder, steps=1, **options):
     grid = Nodes(Clock(), {11: Node()})
     arrays = ArrayRecord({"w": Array(np.zeros(2, np.float32))})
     try:
@@ -65,26 +65,26 @@ def start(algorithm, folder, steps=1, **options):
         assert not grid.pushed
 
 
-def test_an_algorithm_that_cannot_step_is_refused_before_a_message_is_sent_or_a_folder_made(tmp_path):
+def test_algorithm_that_cannot_step_is_refused_first(tmp_path):
     with pytest.raises(ConfigError, match=r"Trimmed.* cannot take a step of 2 updates: .*trim = 1 leaves nothing"):
-        start(fadas.Algorithm(Trimmed(1)), tmp_path)
+        start_strategy(fadas.Algorithm(Trimmed(1)), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_preset_passes_the_rehearsal(name):
+def test_every_preset_passes_rehearsal(name):
     algorithm = ALGORITHMS[name]()
     ledger = Ledger(algorithm.schedule(4, 2), 0, open=True)
     rehearse(Server(algorithm, ledger, Model(torch.ones(3), torch.ones(2))))
 
 
-def test_a_run_of_no_rounds_is_refused(tmp_path):
+def test_zero_rounds_are_refused(tmp_path):
     with pytest.raises(ValueError, match="num_rounds must be at least 1, not 0"):
-        start(fadas.FedBuff(), tmp_path, steps=0)
+        start_strategy(fadas.FedBuff(), tmp_path, steps=0)
 
 
-def test_settings_for_evaluation_on_clients_are_ignored_with_a_warning(caplog, tmp_path):
+def test_evaluate_config_is_ignored_with_warning(caplog, tmp_path):
     caplog.set_level(WARNING, "flwr")
     with pytest.raises(ConfigError):
-        start(fadas.Algorithm(Trimmed(1)), tmp_path, evaluate_config=ConfigRecord({"split": "dev"}))
+        start_strategy(fadas.Algorithm(Trimmed(1)), tmp_path, evaluate_config=ConfigRecord({"split": "dev"}))
     assert "evaluate_config is ignored" in caplog.text

@@ -1,6 +1,5 @@
 """Clients of several kinds in Flower's simulation engine: whole models, adapters, deltas, BatchNorm."""
 
-import json
 import time
 
 import numpy as np
@@ -19,11 +18,12 @@ import fadas
 from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
 from helpers.client_apps import ADAPTERS, adapter_app, make_data, make_net, train_net, whole_model_app
+from helpers.folders import read_records
 
 NODES = 3
 
 
-PATIENCE = 600  # seconds: on a busy machine it takes Ray more than one minute until its workers answer
+PATIENCE = 600  # seconds: on a busy machine Ray's workers take minutes to start
 
 
 BACKEND = {
@@ -34,7 +34,7 @@ BACKEND = {
 
 @pytest.fixture
 def federate(monkeypatch):
-    """Let a ServerApp's main work with these clients in a simulation. The engine starts a Ray of its own."""
+    """Run a ServerApp's main with these clients in the simulation engine, which starts its own Ray."""
     import ray
 
     monkeypatch.setenv("PYTHONPATH", "")  # the engine changes it
@@ -45,7 +45,7 @@ def federate(monkeypatch):
 
         @server_app.main()
         def _(grid, context):
-            while len(nodes := sorted(grid.get_node_ids())) < NODES:  # so that client k is the k-th of these
+            while len(nodes := sorted(grid.get_node_ids())) < NODES:  # client k is the k-th node of a complete list
                 time.sleep(0.1)
             main(grid, nodes)
 
@@ -55,13 +55,13 @@ def federate(monkeypatch):
     ray.shutdown()
 
 
-def recorded(folder):
-    """Of each step, the clients and the versions that they started from."""
-    lines = [json.loads(line) for line in (folder / "fadas-0" / "metrics.jsonl").read_text().splitlines()]
-    return [[(job["client"], t - job["tau"]) for job in line["jobs"]] for t, line in enumerate(lines)]
+def read_jobs(folder):
+    """The clients of each step and the versions that they started from."""
+    records = read_records(folder / "fadas-0")
+    return [[(job["client"], t - job["tau"]) for job in record["jobs"]] for t, record in enumerate(records)]
 
 
-def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_averaged(federate, tmp_path):
+def test_fedavg_client_works_unchanged_and_averages_statistics(federate, tmp_path):
     initial = make_net().state_dict()
     nodes, results = [], []
 
@@ -84,7 +84,7 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
     assert losses[-1] < 0.8 * losses[0]
     assert list(result.train_metrics_clientapp) == list(range(1, 9))
 
-    steps = recorded(tmp_path)
+    steps = read_jobs(tmp_path)
     assert {client for jobs in steps for client, _ in jobs} == set(range(NODES))
     versions = [initial]
     for jobs in steps:
@@ -109,7 +109,7 @@ def test_a_client_written_for_fedavg_works_unchanged_and_its_statistics_are_aver
         torch.testing.assert_close(got[name], value, rtol=1e-4, atol=1e-5)
 
 
-def pretrained():
+def make_pretrained():
     """A frozen model in two precisions, adapters, and statistics."""
     rng = np.random.default_rng(1)
     return {
@@ -123,8 +123,8 @@ def pretrained():
     }
 
 
-def test_adapters_alone_or_as_deltas_are_trained_and_all_that_is_frozen_stays_bit_for_bit(federate, tmp_path):
-    initial = pretrained()
+def test_adapters_or_deltas_are_trained_and_frozen_arrays_kept(federate, tmp_path):
+    initial = make_pretrained()
     nodes, results = [], {}
 
     def main(grid, ids):
@@ -145,7 +145,7 @@ def test_adapters_alone_or_as_deltas_are_trained_and_all_that_is_frozen_stays_bi
         assert list(got) == list(initial)
         expected = {name: v + 4 * 0.5 if name in ADAPTERS else v for name, v in initial.items()}
         if statistics:
-            clients = [client for client, _ in recorded(tmp_path / f"{reply}-{statistics}")[-1]]
+            clients = [client for client, _ in read_jobs(tmp_path / f"{reply}-{statistics}")[-1]]
             mean = np.float32(sum(nodes[client] % 97 for client in clients)) / np.float32(3)
             expected["norm.running_mean"] = np.full(3, mean)
         for name, value in expected.items():

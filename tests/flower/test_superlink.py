@@ -1,6 +1,5 @@
 """Flower for real: its simulation engine and SuperNodes, all on loopback."""
 
-import os
 import re
 from statistics import fmean
 
@@ -22,15 +21,12 @@ from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from helpers.cli import ROOT, run_fadas
 from helpers.folders import read_records
-from helpers.superlink import SIMULATION, find_free_port, make_app, wait_for
-
-LONG = pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
-
+from helpers.superlink import SIMULATION, SLOW, find_free_port, make_app, wait_for
 
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
 
 
-def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_bit(start_superlink, tmp_path):
+def test_simulation_engine_learns_like_simulator_and_replays_exactly(start_superlink, tmp_path):
     one = start_superlink("--insecure", "--simulation")
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
     settings = {"algorithm": "fadas", "algorithm-eta": 0.003, "num-server-rounds": 60, "folder": str(tmp_path / "runs")}
@@ -42,8 +38,8 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
     assert max(job["tau"] for r in records for job in r["jobs"]) > 0
     assert "fadas" in run_fadas("report", tmp_path / "runs").stdout
 
-    # The same number of updates in the simulator. Who arrives when is chance in both: over 75 seeds and three laws of
-    # delay the simulator's own accuracies lie between 0.79 and 0.91, so half of that width again is allowed below them.
+    # The simulator takes as many updates. The order of arrival is random in both. Over 75 seeds and three kinds of
+    # delay, the simulator's accuracies lie between 0.79 and 0.91. Half of that width is allowed below them.
     task, algorithm = TASKS["digits"](clients=8, seed=1), fadas.FADAS(eta=0.003)
     simulated = []
     for seed in range(6):
@@ -52,7 +48,7 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
         simulated.append(fmean(accuracies[-10:]))
     assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > fmean(simulated) - 0.14
 
-    # The arrivals of the real run, replayed: the same arithmetic, so the same bits.
+    # The arrivals of the real run, replayed with the same arithmetic, give the same bits.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     flat = FlatModule(task.module(1))
@@ -75,11 +71,11 @@ def test_the_simulation_engine_learns_as_the_simulator_does_and_replays_bit_for_
     assert all(torch.equal(got[name], expected[name]) for name in got)
 
 
-@LONG
-def test_faulty_nodes_are_counted_and_the_run_goes_on(start_superlink, tmp_path):
-    """One node reports NaN, one fails, one never answers in time; the others carry the run."""
+@SLOW
+def test_run_continues_and_counts_faulty_nodes(start_superlink, tmp_path):
+    """One node reports NaN, one fails, one is always late. The others carry the run."""
 
-    def faulty(text):
+    def add_faults(text):
         head, body = text.split("    config, asked = ", 1)
         trouble = (
             '    client = int(message.content["config"]["fadas-client"])\n'
@@ -92,7 +88,7 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(start_superlink, tmp_path)
         return head + trouble + "    config, asked = " + body
 
     one = start_superlink("--insecure", "--simulation")
-    app, folder = make_app(tmp_path / "app", faulty), tmp_path / "runs" / "fedbuff-1"
+    app, folder = make_app(tmp_path / "app", add_faults), tmp_path / "runs" / "fedbuff-1"
     settings = {"algorithm": "fedbuff", "algorithm-eta": 0.5, "num-server-rounds": 25, "folder": str(tmp_path / "runs")}
     app_config = app / "pyproject.toml"
     app_config.write_text(app_config.read_text().replace("deadline = 600.0", "deadline = 4.0"))
@@ -105,13 +101,13 @@ def test_faulty_nodes_are_counted_and_the_run_goes_on(start_superlink, tmp_path)
     assert last["refused"]["not finite"] > 0
     assert last["dropped"] > 0
     assert last["expired"] > 0
-    # In the simulator, over 25 seeds and three laws of delay, this mean is at least 0.68; a single step may be lower.
+    # In the simulator, this mean is at least 0.68 over 25 seeds and three kinds of delay. Single steps may be lower.
     assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > 0.5
 
 
-@LONG
-def test_nodes_with_data_of_their_own(start_superlink, tmp_path):
-    """The deploy page's app/task.py: a node knows its own file and no other, the server a test set only."""
+@SLOW
+def test_nodes_train_on_their_own_files(start_superlink, tmp_path):
+    """The app/task.py of the deploy page: a node reads its own file only, the server a test set only."""
     page = (ROOT / "docs" / "deploy.md").read_text()
     (text,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def make_task" in block]
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"

@@ -9,19 +9,17 @@ import pytest
 
 pytest.importorskip("flwr")
 from helpers.folders import read_records
-from helpers.superlink import find_free_port, make_app, wait_for
-
-LONG = pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
+from helpers.superlink import SLOW, find_free_port, make_app, wait_for
 
 
-def certificates(folder):
-    """A certificate authority, and a certificate of it for loopback."""
+def make_certificates(folder):
+    """A certificate authority and its certificate for the loopback address."""
 
-    def openssl(*arguments):
+    def run_openssl(*arguments):
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
 
     folder.mkdir()
-    openssl(
+    run_openssl(
         "req",
         "-new",
         "-x509",
@@ -37,7 +35,7 @@ def certificates(folder):
         "-out",
         "ca.crt",
     )
-    openssl(
+    run_openssl(
         "req",
         "-new",
         "-newkey",
@@ -51,7 +49,7 @@ def certificates(folder):
         "server.csr",
     )
     (folder / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    openssl(
+    run_openssl(
         "x509",
         "-req",
         "-in",
@@ -71,9 +69,9 @@ def certificates(folder):
     return folder
 
 
-@LONG
-def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(start_superlink, tmp_path):
-    certs = certificates(tmp_path / "certs")
+@SLOW
+def test_tls_federation_survives_killed_node_and_server(start_superlink, tmp_path):
+    certs = make_certificates(tmp_path / "certs")
     one = start_superlink(
         *("--ssl-certfile", certs / "server.pem", "--ssl-keyfile", certs / "server.key"),
         *("--ssl-ca-certfile", certs / "ca.crt", "--enable-supernode-auth"),
@@ -91,7 +89,7 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(start_s
     wait_for(lambda: one.log.read_text().count("Activated node_id") == 3, "three nodes")
     wait_for(lambda: "No SuperNode found with the given public key" in one.log.read_text(), "the stranger's refusal")
 
-    # Flower needs up to a minute to miss a node. However fast the machine, 26 steps of three seconds last longer.
+    # Flower takes up to a minute to miss a node. 26 steps of three seconds last longer on any machine.
     slow = "    import time\n\n    time.sleep(3)\n    config, asked = "
     app = make_app(tmp_path / "app", lambda text: text.replace("    config, asked = ", slow, 1))
     folder = tmp_path / "runs" / "fadas-1"
@@ -100,18 +98,18 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(start_s
     one.run(app, settings)
     wait_for(lambda: len(read_records(folder)) >= 2, "the first steps")
     link = one.processes[0]
-    os.kill(link.pid, signal.SIGSTOP)  # as a network that is away for a while
+    os.kill(link.pid, signal.SIGSTOP)  # like a network that is down for a while
     time.sleep(15)
     os.kill(link.pid, signal.SIGCONT)
     known = len(read_records(folder))
     wait_for(lambda: len(read_records(folder)) > known, "steps after the SuperLink's pause")
-    os.killpg(nodes[0].pid, signal.SIGKILL)  # in mid-job: with three slots, all three nodes are busy
+    os.killpg(nodes[0].pid, signal.SIGKILL)  # during a job: with three slots, all three nodes are busy
 
-    def counted():
-        known = read_records(folder)[:-1]  # the checkpoint of the last one may still be in the making
+    def find_counted():
+        known = read_records(folder)[:-1]  # the checkpoint of the last step may not be written yet
         return known if known[-1]["dropped"] + known[-1]["expired"] else None
 
-    before = wait_for(counted, "the count of the dead node's job")
+    before = wait_for(find_counted, "the count of the dead node's job")
     (server,) = one.find_processes("flwr-serverapp") or one.find_processes("serverapp")[:1]
     os.kill(server, signal.SIGKILL)
     time.sleep(3)
@@ -124,4 +122,4 @@ def test_a_tls_federation_survives_the_death_of_a_node_and_of_the_server(start_s
     ids = [job["id"] for r in records for job in r["jobs"]]
     assert len(ids) == len(set(ids)), "no update is applied twice"
     assert [r["updates"] for r in records] == [2 * k for k in range(1, 27)]
-    assert records[-1]["dropped"] + records[-1]["expired"] >= 1, "the count survives the server"
+    assert records[-1]["dropped"] + records[-1]["expired"] >= 1, "the count must survive the server"

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from fadas.cli import app as cli
 from helpers.flower import Node, Nodes, patch_clock, patch_flower
 
-# A pre-trained encoder, statistics, a buffer that no rule would know by its name, a weight under two names, a head.
+# A frozen encoder, statistics, a buffer with an unusual name, a weight under two names, a head.
 NETWORK = """
 import torch
 from torch import nn
@@ -52,7 +52,7 @@ def local_training(config):
 
 @pytest.fixture
 def deploy(monkeypatch, tmp_path):
-    """Run an app's ServerApp; its nodes run its ClientApp. Gives the model before and after, and what travelled."""
+    """Run an app's ServerApp with nodes that run its ClientApp. Return both models and the names of sent arrays."""
     patch_flower(monkeypatch)
 
     def deploy(task, change, learns, **settings):
@@ -69,53 +69,55 @@ def deploy(monkeypatch, tmp_path):
         def context(node):
             return Context(1, node, {"partition-id": node % 7}, RecordDict(), config)
 
-        travelled = []
+        sent = []
 
         def answer(message):
             reply = client_app.app(message, context(message.metadata.dst_node_id))
-            travelled.extend(set(m.content["arrays"]) for m in (message, reply))
+            sent.extend(set(m.content["arrays"]) for m in (message, reply))
             return [reply]
 
         clock = patch_clock(monkeypatch)
         server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), context(1))
         folder, task = tmp_path / "runs" / f"{config['algorithm']}-{config['seed']}", make_task(config)
         after, module = load_file(folder / "model.safetensors"), task.module(config["seed"])
-        check(module, after, travelled, task, json.loads((folder / "summary.json").read_text())["metrics"], learns)
-        return module.state_dict(), after, travelled
+        check_deployment(
+            module, after, sent, task, json.loads((folder / "summary.json").read_text())["metrics"], learns
+        )
+        return module.state_dict(), after, sent
 
     yield deploy
     for name in ("app", "app.task", "app.client_app", "app.server_app"):
         sys.modules.pop(name, None)
 
 
-def check(module, after, travelled, task, metrics, learns):
-    """What is trained has learned; what is frozen has neither changed nor travelled."""
+def check_deployment(module, after, sent, task, metrics, learns):
+    """Trained weights have learned. Frozen weights have neither changed nor been sent."""
     before, trained = module.state_dict(), copy.deepcopy(module)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     frozen = {name for name, p in parameters.items() if not p.requires_grad}
     assert frozen
-    assert set.union(*travelled) == after.keys() == before.keys() - frozen
+    assert set.union(*sent) == after.keys() == before.keys() - frozen
     assert all(0 < (after[name] - before[name]).abs().max() < 5.0 for name in parameters.keys() - frozen)
     trained.load_state_dict(after, strict=False)
-    assert task.evaluate(trained) == metrics, "the server's frozen weights are still the initial ones"
+    assert task.evaluate(trained) == metrics, "the server's frozen weights must stay the initial ones"
     assert metrics["loss"] < 0.8 * task.evaluate(module)["loss"] or not learns
 
 
-def test_what_is_frozen_neither_travels_nor_changes(deploy):
+def test_frozen_weights_are_neither_sent_nor_changed(deploy):
     settings = {"algorithm": "fedbuff", "algorithm-eta": 1.0, "num-server-rounds": 12}
     before, after, _ = deploy("digits", lambda text: NETWORK, learns=True, **settings)
-    assert torch.equal(after["centre"], before["centre"]), "a buffer is averaged, not added up"
+    assert torch.equal(after["centre"], before["centre"]), "a buffer must be averaged, not added up"
     assert torch.equal(after["head.weight"], after["again.weight"])
     for name in ("norm.running_mean", "encoder.1.running_mean"):
         assert not torch.equal(after[name], before[name])
 
 
-def test_with_lora_only_the_adapters_and_the_head_travel(deploy, data):
+def test_lora_sends_only_adapters_and_head(deploy, data):
     pytest.importorskip("peft")
-    _, _, travelled = deploy(
+    _, _, sent = deploy(
         "sst2",
         lambda text: text.replace("](clients", '](encoder="tiny", max_length=20, clients'),
         learns=False,  # a random encoder on made-up sentences
         **{"num-server-rounds": 3, "num-partitions": 7},
     )
-    assert all("lora" in name or "classifier" in name for name in set.union(*travelled))
+    assert all("lora" in name or "classifier" in name for name in set.union(*sent))

@@ -10,11 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from helpers.cli import run_fadas
 from helpers.processes import wait_until
 
 BIN = Path(sys.executable).parent
 PATIENCE = 600  # seconds: on a busy machine Ray takes minutes to start
+SLOW = pytest.mark.skipif(not os.environ.get("FADAS_FLOWER"), reason="minutes long: make test-flower")
 # The simulation engine with eight nodes.
 SIMULATION = ("--federation-config", "num-supernodes=8 client-resources-num-cpus=1")
 
