@@ -14,25 +14,23 @@ from fadas.experiments.sweep import Point, run_point, run_points, sweep_points
 from fadas.runs.run_reader import read_run
 from fadas.tasks.task import Task
 from helpers.experiments import make_sweep
-from helpers.processes import (
-    hold_lock,
-)
+from helpers.processes import hold_lock
 
 
-def result(label, lr, seed, accuracy):
+def make_outcome(label, lr, seed, accuracy):
     summary = {"diverged": "why"} if accuracy is None else {"accuracy": accuracy}
     return Point(label, seed, {"local.lr": lr}, Path(), {}), summary
 
 
-def test_rank_by_the_mean_over_seeds():
+def test_points_are_ranked_by_mean_over_seeds():
     results = [
-        result("a", 0.1, 1, 0.9),
-        result("a", 0.2, 1, 0.7),
-        result("a", 0.1, 2, 0.1),
-        result("a", 0.2, 2, 0.7),
-        result("a", 0.3, 1, 0.99),
-        result("a", 0.3, 2, None),
-        result("b", 0.1, 1, None),
+        make_outcome("a", 0.1, 1, 0.9),
+        make_outcome("a", 0.2, 1, 0.7),
+        make_outcome("a", 0.1, 2, 0.1),
+        make_outcome("a", 0.2, 2, 0.7),
+        make_outcome("a", 0.3, 1, 0.99),
+        make_outcome("a", 0.3, 2, None),
+        make_outcome("b", 0.1, 1, None),
     ]
     ranked = rank_points(results)
     assert [(r.label, r.point["local.lr"], r.best) for r in ranked] == [
@@ -42,21 +40,23 @@ def test_rank_by_the_mean_over_seeds():
         ("b", 0.1, False),
     ]
     assert ranked[1].score == pytest.approx(0.5)
-    assert [(r.score, r.diverged) for r in ranked[2:]] == [(None, 1), (None, 1)], "a seed that diverged has no score"
+    assert [(r.score, r.diverged) for r in ranked[2:]] == [(None, 1), (None, 1)], (
+        "a point with a diverged seed has no score"
+    )
 
 
-def test_points_without_an_accuracy_are_not_ranked():
+def test_points_without_accuracy_are_not_ranked():
     (point,) = rank_points([(Point("a", 1, {"local.lr": 0.1}, Path(), {}), {"metrics": {"loss": 1.0}})])
     assert (point.score, point.diverged, point.best) == (None, 0, False)
 
 
-def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tmp_path):
+def test_halving_continues_best_quarter_and_drops_checkpoints(tmp_path):
     todo = sweep_points(make_sweep(), ["fedbuff", "fadas"], [1, 2], tmp_path / "halved", 0.2)
     results, most = [], 0
     for result in search_points(todo, 1, HALVING):
         results.append(result)
         most = max(most, len(list(tmp_path.rglob("*.ckpt"))))
-    assert most <= 1 + 2 * 2 + 2 * 1, "one of each that may go on, and of the one that was run last"
+    assert most <= 1 + 2 * 2 + 2 * 1, "one per point that may continue, and one of the last run"
     assert len(results) == count_runs(todo, HALVING) == 2 * (6 + 2 + 1) + 2 * 3
     ranked = rank_points(list({point.folder: (point, summary) for point, summary in results}.values()))
     assert [row.share for row in ranked] == [1, 1 / 2, 1 / 8, 1 / 8, 1 / 8, 1 / 8, 1]
@@ -67,18 +67,18 @@ def test_halving_runs_on_the_best_quarter_and_keeps_no_checkpoint_of_the_rest(tm
     best = {row.name: row.score for row in ranked if row.best}
 
     again = list(search_points(todo, 1, HALVING))
-    assert [summary for _, summary in again] == [summary for _, summary in results], "nothing is run again"
+    assert [summary for _, summary in again] == [summary for _, summary in results], "nothing is rerun"
 
     whole = {point.folder: summary for point, summary in search_points(todo, 1, (1.0,))}
     afresh = sweep_points(make_sweep(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
     for point, summary in search_points(afresh, 1, (1.0,)):
         halved = tmp_path / "halved" / point.label / point.folder.name
         assert whole[halved].get("accuracy") == summary.get("accuracy")
-        assert read_run(halved).records == read_run(point.folder).records, "paused twice or not at all: the same run"
+        assert read_run(halved).records == read_run(point.folder).records, "pauses must not change a run"
     assert {row.name: row.score for row in rank_points([*search_points(afresh, 1, (1.0,))]) if row.best} == best
 
 
-def test_halving_needs_an_early_evaluation_and_says_so_before_anything_is_run(tmp_path):
+def test_halving_without_early_evaluation_is_refused(tmp_path):
     todo = sweep_points(make_sweep(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
     text = r"fedbuff, local\.lr=0\.001: 12\.5% of a run are 5 steps: run\.eval_every must not be 6"
     with pytest.raises(ConfigError, match=text):
@@ -92,15 +92,15 @@ def test_halving_needs_an_early_evaluation_and_says_so_before_anything_is_run(tm
     assert all("accuracy" in summary or "diverged" in summary for _, summary in search_points(todo, 1, HALVING))
 
 
-def outcomes(monkeypatch, tmp_path, last):
-    """A search of four points whose runs are made up: the accuracy is the rate, but `last` says who diverges when."""
+def search_made_up(monkeypatch, tmp_path, last):
+    """Search four points with made-up runs. The accuracy is the rate. `last` says at which share a point diverges."""
 
-    def made_up(todo, jobs):
+    def make_up_runs(todo, jobs):
         for point in todo:
             rate = point.point["local.lr"]
             yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
 
-    monkeypatch.setattr(fadas.experiments.halving, "run_points", made_up)
+    monkeypatch.setattr(fadas.experiments.halving, "run_points", make_up_runs)
     tables = make_sweep()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
@@ -117,8 +117,8 @@ def outcomes(monkeypatch, tmp_path, last):
         (dict.fromkeys((0.1, 0.2, 0.3, 0.4), 1 / 2), [(rate, 1 / 2) for rate in (0.4, 0.3, 0.2, 0.1)], None),
     ],
 )
-def test_for_a_point_that_diverges_late_the_next_best_goes_on(monkeypatch, tmp_path, last, went_on, best):
-    results, todo = outcomes(monkeypatch, tmp_path, last)
+def test_next_best_point_replaces_late_diverged_one(monkeypatch, tmp_path, last, went_on, best):
+    results, todo = search_made_up(monkeypatch, tmp_path, last)
     assert [(rate, share) for rate, share, _ in results[:4]] == [(rate, 1 / 8) for rate in (0.1, 0.2, 0.3, 0.4)]
     assert [(rate, share) for rate, share, _ in results[4:]] == went_on
     final = {rate: (share, summary) for rate, share, summary in results}
@@ -127,25 +127,25 @@ def test_for_a_point_that_diverges_late_the_next_best_goes_on(monkeypatch, tmp_p
     assert [row.point["local.lr"] for row in ranked if row.best] == ([best] if best else [])
 
 
-def test_halving_keeps_the_checkpoints_of_runs_that_had_got_further(tmp_path):
+def test_halving_keeps_checkpoints_of_longer_runs(tmp_path):
     todo = sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2)
     for point in todo[:4]:
         run_point({}, replace(point, share=0.9))
     before = sorted(tmp_path.rglob("*.ckpt"))
     assert len(before) == 4
     list(search_points(todo, 1, HALVING))
-    assert len(set(before) & set(tmp_path.rglob("*.ckpt"))) >= 3, "but for the one that went on to the end"
+    assert len(set(before) & set(tmp_path.rglob("*.ckpt"))) >= 3, "all but that of the winner are kept"
 
 
 @pytest.mark.parametrize("rungs", [HALVING, (1.0,)])
-def test_a_task_without_accuracy_is_refused_before_anything_is_run(monkeypatch, tmp_path, rungs):
+def test_task_without_accuracy_is_refused(monkeypatch, tmp_path, rungs):
     monkeypatch.setattr(Task, "measured", {"r2": None})
     with pytest.raises(ConfigError, match="the task measures no accuracy"):
         list(search_points(sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
     assert not list(tmp_path.iterdir())
 
 
-def test_the_first_rung_of_a_run_that_another_process_is_at_is_read(tmp_path):
+def test_first_rung_of_locked_run_is_read(tmp_path):
     pytest.importorskip("fcntl")
     todo = sweep_points(make_sweep(), ["fadas"], [1], tmp_path, 0.2)
     first = [result for result in search_points(todo, 1, HALVING) if result[0].share < 1 / 2]
@@ -156,7 +156,7 @@ def test_the_first_rung_of_a_run_that_another_process_is_at_is_read(tmp_path):
             list(run_points(todo, 1))
 
 
-def test_a_rung_is_judged_where_it_ended_also_after_a_line_was_torn(tmp_path):
+def test_rung_is_judged_at_its_end_after_torn_line(tmp_path):
     (point,) = sweep_points(make_sweep(), ["fadas"], [1], tmp_path, 0.2)
     rungs = [replace(point, share=share) for share in (1 / 8, 1 / 2)]
     first = [run_point({}, one) for one in rungs]

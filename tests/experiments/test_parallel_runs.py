@@ -11,12 +11,12 @@ from helpers.importable import count_threads
     [("not unpickled", "NotUnpickled: this and that"), ("not pickled", "NotPickled: too much")],
     ids=str,
 )
-def test_an_exception_that_cannot_travel_is_told_all_the_same(item, text):
+def test_exception_that_cannot_be_pickled_is_reported(item, text):
     ((_, error),) = run_in_processes(count_threads, [item], 2)
     assert str(error) == text
 
 
-def test_the_cores_are_shared_among_those_that_there_is_work_for(monkeypatch):
+def test_cores_are_shared_among_busy_workers(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     assert [threads for _, threads in run_in_processes(count_threads, [1], 4)] == [8]
     assert [threads for _, threads in run_in_processes(count_threads, [1, 2, 3], 2)] == [4, 4, 4]

@@ -18,7 +18,7 @@ from fadas.simulation.delays import Mild
 from helpers.experiments import BASE, resolve_text, write_experiment
 
 
-def test_sections_of_an_algorithm_override_those_of_the_experiment(tmp_path):
+def test_algorithm_sections_override_experiment_sections(tmp_path):
     text = BASE + "eta = 0.5\nlocal.lr = 0.2\nrun.eval_every = 7\nschedule.buffer = 2\n[local]\nlr = 0.1\nepochs = 9\n"
     config = resolve_text(tmp_path, text)
     assert (config.local.lr, config.local.epochs) == (0.2, 9)
@@ -28,7 +28,7 @@ def test_sections_of_an_algorithm_override_those_of_the_experiment(tmp_path):
     assert isinstance(config.delays.model, Mild)
 
 
-def test_schedules(tmp_path):
+def test_presets_resolve_to_their_schedules(tmp_path):
     text = (
         BASE
         + "[algorithms.fedasync]\n[algorithms.fedavg]\n[algorithms.five]\npreset = 'fedasync'\nschedule.buffer = 5\n"
@@ -39,7 +39,7 @@ def test_schedules(tmp_path):
     assert resolve_text(tmp_path, text, "fadas", ["schedule.refill=update"]).schedule == Schedule(6, 3, "update")
 
 
-def test_parts_can_be_exchanged(tmp_path):
+def test_parts_of_presets_can_be_exchanged(tmp_path):
     text = (
         BASE
         + """
@@ -76,19 +76,19 @@ refill = "update"
         assert resolve_text(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
 
 
-def test_limits_may_stand_with_each_algorithm(tmp_path):
+def test_limits_can_stand_with_algorithm(tmp_path):
     tables = read_experiment(write_experiment(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
     assert seeds(tables) == (0,)
     assert resolve(tables, "fadas", 0).run.steps == 5
 
 
-def test_outside_code(tmp_path):
+def test_preset_can_be_outside_code(tmp_path):
     config = resolve_text(tmp_path, BASE + "preset = 'fadas.algorithms.presets:FedBuff'\n")
     assert config.algorithm.schedule(4, 2).refill == "arrival"
 
 
 @pytest.mark.parametrize("name", ["helpers.importable:PlainStepSize", "helpers.importable:make_plain_step_size"])
-def test_parts_of_ones_own_are_recorded_whatever_they_are(tmp_path, name):
+def test_user_parts_are_recorded(tmp_path, name):
     config = resolve_text(tmp_path, BASE + f"step_size = {{ name = '{name}', k = 3.0 }}\n")
     table = config.tables["algorithms"]["fadas"]
     assert table["step_size"] == {"name": name, "k": 3.0}
@@ -155,7 +155,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "overrides", "message"), MISTAKES)
-def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
+def test_mistake_gives_one_clear_line(tmp_path, text, overrides, message):
     with pytest.raises(ConfigError) as caught:
         tables = read_experiment(write_experiment(tmp_path, BASE + text), overrides)
         for label in select_algorithms(tables):
@@ -165,7 +165,7 @@ def test_mistakes_are_one_clear_line(tmp_path, text, overrides, message):
     assert (message or "unknown algorithm 'nothing'") in str(caught.value)
 
 
-def test_missing_parts(tmp_path):
+def test_missing_parts_are_named(tmp_path):
     for missing, message in (("schedule", "schedule.concurrency is missing"), ("run", "steps, updates and time")):
         tables = read_experiment(write_experiment(tmp_path, BASE))
         del tables[missing]
@@ -178,7 +178,7 @@ def test_missing_parts(tmp_path):
         select_algorithms(tables, ["fadaz"])
 
 
-def test_any_preset_may_have_running_statistics_and_its_saved_settings_have_them_too(tmp_path):
+def test_statistics_setting_is_kept_in_saved_settings(tmp_path):
     config = resolve_text(tmp_path, BASE + "eta = 0.5\nstatistics = 0.1\n")
     assert config.algorithm == replace(FADAS(0.5), statistics=0.1)
     assert resolve_text(tmp_path, dumps(config.tables)).algorithm == config.algorithm

@@ -18,7 +18,7 @@ from helpers.experiments import resolve_text
 
 
 @pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda path: path.stem)
-def test_every_experiment_parses_and_plans(path):
+def test_shipped_experiment_parses_and_plans(path):
     tables = read_experiment(path)
     for label in select_algorithms(tables):
         for seed in seeds(tables):
@@ -28,7 +28,7 @@ def test_every_experiment_parses_and_plans(path):
                 assert point
 
 
-def test_a_resolved_config_resolves_to_itself(tmp_path):
+def test_resolved_settings_resolve_to_themselves(tmp_path):
     for path in EXPERIMENT_FILES:
         tables = read_experiment(path)
         for label in select_algorithms(tables):
@@ -42,14 +42,14 @@ def test_a_resolved_config_resolves_to_itself(tmp_path):
 PAPER = [path for path in EXPERIMENT_FILES if path.stem != "demo"]
 
 
-def test_every_setting_of_the_paper_is_there():
+def test_paper_settings_have_experiments():
     vision = {f"{d}-{delay}-dir{a}" for d in ("cifar10", "cifar100") for delay in ("mild", "large") for a in (0.1, 0.3)}
     assert {path.stem for path in PAPER} == vision | {"rte-mild", "mrpc-mild", "sst2-mild"}
 
 
 @pytest.mark.parametrize("path", [path for path in PAPER if "dir0.1" in path.stem], ids=lambda path: path.stem)
-def test_grids_hold_every_threshold_of_the_paper_that_makes_a_difference(path):
-    """tau_c = 1, 4, 8 and 10: where no delay exceeds 8, the last two are the same run."""
+def test_grids_hold_every_distinct_threshold_of_paper(path):
+    """tau_c is 1, 4, 8 or 10. If no delay exceeds 8, the last two are the same run."""
     runs = {}
     for tau_c in (1, 4, 8, 10):
         size = DelayAdaptive(eta=1.0, tau_c=tau_c)
@@ -59,8 +59,8 @@ def test_grids_hold_every_threshold_of_the_paper_that_makes_a_difference(path):
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
-def test_smoke(path, data, tmp_path):
-    """One process for all methods. The small files are not the published ones, so their checksums are not compared."""
+def test_smoke_profile_runs_every_method(path, data, tmp_path):
+    """One process runs all methods. The small files are not the published ones, so checksums are not compared."""
     language = path.stem.endswith("-mild") and not path.stem.startswith("cifar")
     if language:
         pytest.importorskip("peft")

@@ -9,12 +9,10 @@ from fadas.experiments.sweep import grid_points, sweep_points, with_point
 from fadas.runs.run_reader import read_run
 from helpers.cli import import_path, run_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
-from helpers.processes import (
-    hold_lock,
-)
+from helpers.processes import hold_lock
 
 
-def test_grid():
+def test_grid_gives_every_combination():
     tables = {"algorithms": {"a": {}}, "sweep": {"a": {"eta": [1, 2], "local": {"lr": [3, 4, 5]}}}}
     assert len(grid_points(tables, "a")) == 6
     assert grid_points(tables, "a")[4] == {"eta": 2, "local.lr": 4}
@@ -29,15 +27,15 @@ def test_grid():
         ({"eta": 3}, "must be a list"),
         ({"eta": []}, "must be a list"),
         (3, "must be a table"),
-        ({"eta": [0, 1, 0]}, "sweep.a.eta holds 0 twice"),  # one folder for two runs, at the same time with -j 2
+        ({"eta": [0, 1, 0]}, "sweep.a.eta holds 0 twice"),  # two runs would share a folder
     ],
 )
-def test_bad_grids(table, message):
+def test_bad_grids_are_refused(table, message):
     with pytest.raises(ConfigError, match=message):
         grid_points({"sweep": {"a": table}}, "a")
 
 
-def test_points_with_long_names_have_folders_that_a_file_system_can_hold(tmp_path):
+def test_long_point_names_give_short_unique_folders(tmp_path):
     optimizers = [{"name": "yogi", "beta1": 0.8, "beta2": 0.9 + k / 1e9, "eps": 0.1234567891234567} for k in range(3)]
     step_sizes = [{"name": "delay-adaptive", "eta": 0.1234567891234567, "tau_c": 3, "form": "scaled"}]
     local = {"lr": [0.1234567891234567], "weight_decay": [0.1234567891234567]}
@@ -60,7 +58,7 @@ def test_points_with_long_names_have_folders_that_a_file_system_can_hold(tmp_pat
     assert short.folder.name == "local.lr=0.1234567891234567,local.weight_decay=0.1234567891234567-7"
 
 
-def test_a_point_below_something_that_is_no_table():
+def test_point_below_value_is_refused():
     with pytest.raises(ConfigError, match="is not a table"):
         with_point({"algorithms": {"a": {"optimizer": "yogi"}}}, "a", {"optimizer.beta1": 0.5})
     with pytest.raises(ConfigError, match="between 0 and 1"):
@@ -79,7 +77,7 @@ def run_sweep(folder, *options, code, **environment):
         ("config.toml", "[run]\nsteps = 1\n", "holds a run with other settings (run.steps was 1 and is 20000; "),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(name, text, message, tmp_path):
+def test_unusable_folder_is_refused_before_any_run(name, text, message, tmp_path):
     (tmp_path / "long.toml").write_text(LONG_SWEEP)
     foreign = tmp_path / "o" / "fadas" / "eta=0.003-0"
     foreign.mkdir(parents=True)
@@ -88,7 +86,7 @@ def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(name, text,
     assert [path.name for path in (tmp_path / "o" / "fadas").iterdir()] == ["eta=0.003-0"]
 
 
-def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
+def test_mistake_in_one_run_ends_sweep_and_is_reported(tmp_path):
     (tmp_path / "long.toml").write_text(LONG_SWEEP.replace('"digits"', '"mine:make"'))
     (tmp_path / "mine.py").write_text(
         "from fadas.tasks import TASKS\n"
@@ -100,10 +98,10 @@ def test_a_mistake_in_one_run_of_a_sweep_ends_the_others_and_is_told(tmp_path):
     options = ["--allow-code", "--set", "run.seeds=[0, 7]", "-j", "2"]
     assert run_sweep(tmp_path, *options, code=2).stderr == "fadas: task: no luck\n"
     debug = run_sweep(tmp_path, *options, code=2, FADAS_DEBUG="1")
-    assert "in run_point" in debug.stderr, "where it happened, in the worker"
+    assert "in run_point" in debug.stderr, "the traceback of the worker"
 
 
-def test_a_point_that_another_process_is_at_is_left_for_the_end(tmp_path):
+def test_sweep_defers_point_locked_by_other_process(tmp_path):
     pytest.importorskip("fcntl")
     (tmp_path / "long.toml").write_text(LONG_SWEEP.replace("20000", "20").replace("500", "5"))
     folder = tmp_path / "runs" / "long-sweep" / "fadas" / "eta=0.001-0"
@@ -114,7 +112,7 @@ def test_a_point_that_another_process_is_at_is_left_for_the_end(tmp_path):
     assert "3 runs" in run_sweep(tmp_path, code=0).stderr
 
 
-def test_an_algorithm_that_was_asked_for_needs_a_grid_and_the_file_may_say_how_much_is_held_out(tmp_path):
+def test_selected_algorithm_needs_grid_and_file_sets_validation(tmp_path):
     text = LONG_SWEEP.replace("20000", "2").replace("[algorithms.fadas]", "[algorithms.fadas]\n[algorithms.ca2fl]")
     (tmp_path / "long.toml").write_text(text)
     error = run_sweep(tmp_path, "--only", "fadas,ca2fl", code=2).stderr
@@ -124,19 +122,19 @@ def test_an_algorithm_that_was_asked_for_needs_a_grid_and_the_file_may_say_how_m
         assert read_run(tmp_path / f"o{share}" / "fadas" / "eta=0.001-0").config["task"]["validation"] == share
 
 
-def test_a_task_that_holds_nothing_out_cannot_be_swept(tmp_path):
+def test_task_without_validation_cannot_be_swept(tmp_path):
     tables = {**make_sweep(), "task": {"name": "helpers.training:make_plain_task", "clients": 8}}
     with pytest.raises(ConfigError, match="to be swept, a task must take `validation`"):
         sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
 
 
 @pytest.mark.parametrize("share", ["x", 0.0, 1, True, None])
-def test_the_held_out_share_is_a_number_between_0_and_1(tmp_path, share):
+def test_validation_share_must_lie_between_0_and_1(tmp_path, share):
     with pytest.raises(ConfigError, match="must lie between 0 and 1"):
         sweep_points(make_sweep(), ["fadas"], [1], tmp_path, share)
 
 
-def test_runs_that_stop_at_their_target_are_not_compared(tmp_path):
+def test_stop_at_target_cannot_be_swept(tmp_path):
     tables = make_sweep(target=0.5, stop_at_target=True)
     with pytest.raises(ConfigError, match=r"a sweep compares whole runs; set run\.stop_at_target=false"):
         sweep_points(tables, ["fadas"], [1], tmp_path, 0.2)

@@ -15,14 +15,7 @@ from fadas.experiments.sweep import run_point, sweep_points
 from helpers.cli import fadas_command, run_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
 from helpers.folders import read_times
-from helpers.processes import (
-    count_lines,
-    find_session,
-    interrupt_when,
-    interruptible,
-    start_session,
-    wait_until,
-)
+from helpers.processes import count_lines, find_session, interrupt_when, interruptible, start_session, wait_until
 
 
 def count_steps(root):
@@ -40,7 +33,7 @@ def kill_sweep(command, folder, root):
 
 
 @pytest.mark.parametrize(("jobs", "options"), [(1, []), (2, []), (2, ["--halving"])])
-def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_command_goes_on(jobs, options, tmp_path):
+def test_interrupted_sweep_ends_workers_and_can_resume(jobs, options, tmp_path):
     (tmp_path / "long.toml").write_text(LONG_SWEEP)
     command = fadas_command("sweep", "long.toml", "-j", jobs, *options)
     root = tmp_path / "runs" / "long-sweep" / "fadas"
@@ -49,36 +42,36 @@ def test_an_interrupted_sweep_ends_soon_leaves_nothing_running_and_the_same_comm
     )
     assert code == 130
     assert re.fullmatch(r"fadas: interrupted( after.*)?; the same command goes on\n", text), text
-    assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps what it had"
+    assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps a checkpoint"
     first, begun = count_steps(root), read_times(root.glob("*/config.toml"))
-    assert len(begun) == jobs, "no further point begins"
+    assert len(begun) == jobs, "no further point starts"
     code, _ = interrupt_when(lambda: count_steps(root)[0] > first[-1] + 10, command, tmp_path, signal.SIGTERM)
     assert code == (130 if jobs == 1 else 128 + signal.SIGTERM)
-    assert read_times(root.glob("*/config.toml")) == begun, "the runs went on: they were not begun anew"
+    assert read_times(root.glob("*/config.toml")) == begun, "the runs were resumed, not restarted"
     done = run_fadas("sweep", "long.toml", "-j", jobs, *options, "--set", "local.lr=0.5", cwd=tmp_path, code=2)
     told = "holds a run with other settings (local.lr was 0.01 and is 0.5); use --out DIR, or delete it\n"
     assert done.stderr.endswith(told)
 
 
-def test_workers_end_with_a_sweep_that_is_killed_and_the_same_command_goes_on(tmp_path):
+def test_killed_sweep_ends_workers_and_can_resume(tmp_path):
     (tmp_path / "long.toml").write_text(LONG_SWEEP)
     command = fadas_command("sweep", "long.toml", "-j", 2)
     root = tmp_path / "runs" / "long-sweep" / "fadas"
     for _ in range(2):
         kill_sweep(command, tmp_path, root)
-        assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= 2, "each run keeps what it had"
+        assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= 2, "each run keeps a checkpoint"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_paused_run_is_written_interrupts_it(monkeypatch, tmp_path, number):
+def test_signal_while_saving_paused_run_interrupts(monkeypatch, tmp_path, number):
     (point,) = sweep_points(make_sweep(), ["fadas"], [1], tmp_path, 0.2)
 
-    def take(simulation):
+    def interrupt_and_take(simulation):
         signal.raise_signal(number)
         return fadas.simulation.snapshot.take(simulation)
 
     with interruptible(), monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(fadas.experiments.run, "take", take)
+        patch.setattr(fadas.experiments.run, "take", interrupt_and_take)
         run_point({}, replace(point, share=1 / 2))
     assert list(point.folder.glob("checkpoint-*.ckpt"))
-    assert run_point({}, replace(point, share=1 / 2))["updates"] == 40, "it is there already"
+    assert run_point({}, replace(point, share=1 / 2))["updates"] == 40, "the run has been finished"
