@@ -8,7 +8,7 @@ from helpers.cli import ROOT, reproduce
 from helpers.paper import RELEASED
 
 
-def test_the_released_code_has_settings_of_its_own(small_paper):
+def test_released_code_has_own_settings(small_paper):
     cells = list(artefacts()["ablation-tau-c-released"].all_cells())
     made = [make_config(cell, ROOT / "experiments").tables for cell in cells]
     assert [tables["algorithms"]["fadas-da"]["step_size"]["tau_c"] for tables in made] == [1, 4, 8, 10]
@@ -20,7 +20,7 @@ def test_the_released_code_has_settings_of_its_own(small_paper):
     assert len(list(small_paper.glob("results/*/*released*.json"))) == len(RELEASED.rows) * len(RELEASED.columns)
 
 
-def test_a_published_number_is_the_same_wherever_it_stands():
+def test_published_numbers_are_consistent():
     """Several artefacts repeat the rows of a table."""
     seen = {}
     for one in artefacts().values():
@@ -30,22 +30,22 @@ def test_a_published_number_is_the_same_wherever_it_stands():
                     assert seen.setdefault((one.source, experiment, row.method), number) == number, (one.name, row.name)
 
 
-def test_cells_have_names_of_their_own_and_results_the_settings_of_their_files():
+def test_cells_have_unique_names_and_results_match_files():
     cells = {cell for artefact in artefacts().values() for cell in artefact.all_cells()}
     assert len({cell.path(ROOT) for cell in cells}) == len(cells)
     places = Places(ROOT / "experiments", ROOT / "results", ROOT / "nowhere")
     kept = [read_result(path).cell for path in ROOT.glob("results/*/*.json")]
     assert kept
-    assert all(has_result(cell, places) for cell in kept), "made in bf16, which the files do not ask for"
+    assert all(has_result(cell, places) for cell in kept), "results in bf16 count too"
 
 
-def test_the_released_code_has_only_what_it_can_run():
-    """Its get_dataset knows CIFAR alone."""
+def test_released_code_has_only_cifar():
+    """The released get_dataset knows only CIFAR."""
     cells = {cell for one in artefacts().values() if one.original for cell in one.all_cells()}
     assert {cell.experiment.partition("-")[0] for cell in cells} == {"cifar10", "cifar100"}
 
 
-def test_every_experiment_of_the_artefacts_exists_and_names_their_methods():
+def test_artefacts_name_existing_experiments_and_methods():
     for artefact in artefacts().values():
         for cell in artefact.all_cells():
             text = (ROOT / "experiments" / f"{cell.experiment}.toml").read_text()

@@ -16,7 +16,7 @@ ASYNC = artefacts()["fedasync"]
 
 
 def save_line(results, figure, name, accuracies, buffer=5, diverged=None):
-    """A line's result: its accuracy after each step, whose virtual time is the step's number."""
+    """Write the results of a line: an accuracy per step. The virtual time is the step's number."""
     row = next(row for row in figure.rows if row.name == name)
     for experiment in figure.columns.values():
         cell = Cell(experiment, row.method, 1, row.set)
@@ -26,7 +26,7 @@ def save_line(results, figure, name, accuracies, buffer=5, diverged=None):
         save_result(results, cell, curve=curve, diverged=diverged, **accuracy)
 
 
-def test_a_figure_names_rows_that_it_has():
+def test_claims_name_existing_rows():
     for one in artefacts().values():
         names = [row.name for row in one.rows]
         assert all(name in names and pair[0] != pair[1] for pair in (*one.ahead, *one.alike) for name in pair)
@@ -38,7 +38,7 @@ def test_a_figure_names_rows_that_it_has():
     [
         ({1: 0.5, 4: 0.6, 8: 0.7, 10: 0.6}, "holds"),
         ({1: 0.7, 4: 0.6, 8: 0.5, 10: 0.55}, "does not hold"),
-        ({1: 0.5, 4: 0.6, 8: 0.7, 10: 0.55}, "holds in part"),  # 4 and 10 are not alike, nor the other way round
+        ({1: 0.5, 4: 0.6, 8: 0.7, 10: 0.55}, "holds in part"),  # 4 and 10 are not alike
         ({1: 0.5, 4: 0.55, 8: 0.7, 10: 0.6}, "holds in part"),
         ({1: 0.7, 4: 0.6, 8: 0.7, 10: 0.6}, "holds in part"),  # 1 and 8 cannot be told apart
         ({1: 0.7, 4: 0.7, 8: 0.7, 10: 0.7}, "is open"),
@@ -49,7 +49,7 @@ def test_a_figure_names_rows_that_it_has():
         ({}, "is open"),
     ],
 )
-def test_every_verdict(tmp_path, ends, verdict):
+def test_verdict_follows_from_ends_of_lines(tmp_path, ends, verdict):
     for tau_c, accuracy in ends.items():
         save_line(tmp_path, TAU_C, f"tau_c = {tau_c}", [accuracy] * 6)
     found = judge_figure(TAU_C, tmp_path)
@@ -57,7 +57,7 @@ def test_every_verdict(tmp_path, ends, verdict):
     assert ("have not been run" in found.text) == (len(ends) < 4)
 
 
-def test_lines_are_level_within_the_larger_spread_of_their_last_five(tmp_path):
+def test_lines_within_larger_spread_are_level(tmp_path):
     save_line(tmp_path, TAU_C, "tau_c = 8", [0.1] * 9 + [0.5, 0.6, 0.7, 0.6, 0.6])
     save_line(tmp_path, TAU_C, "tau_c = 1", [0.9] * 9 + [0.55] * 5)
     verdict, text = judge_figure(TAU_C, tmp_path)
@@ -65,8 +65,8 @@ def test_lines_are_level_within_the_larger_spread_of_their_last_five(tmp_path):
     assert text.startswith("tau_c = 8 is level with tau_c = 1 (60.0 ± 6.3 against 55.0 ± 0.0)")
 
 
-def test_lines_are_compared_where_both_have_been(tmp_path):
-    """M = 3 has more rounds than M = 5: what it gains in those does not count."""
+def test_lines_are_compared_within_same_rounds(tmp_path):
+    """M = 3 has more rounds than M = 5. Its gains in the additional rounds do not count."""
     save_line(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 10)
     save_line(tmp_path, ROUNDS, "FADAS, M = 3", [0.5] * 10 + [0.9] * 10, buffer=3)
     assert (
@@ -76,7 +76,7 @@ def test_lines_are_compared_where_both_have_been(tmp_path):
     assert "FADAS, M = 5 is behind FADAS, M = 3 (60.0 ± 0.0 against 90.0 ± 0.0)" in judge_figure(trips, tmp_path).text
 
 
-def test_a_line_that_diverged_is_behind(tmp_path):
+def test_diverged_line_is_behind(tmp_path):
     save_line(tmp_path, TAU_C, "tau_c = 8", [0.5], diverged="not finite")
     save_line(tmp_path, TAU_C, "tau_c = 1", [0.1] * 6)
     save_line(tmp_path, TAU_C, "tau_c = 4", [], diverged="not finite")
@@ -97,19 +97,19 @@ def test_a_line_that_diverged_is_behind(tmp_path):
         ([0.1], [0.69], "neither FADAS, M = 3 nor FADAS, M = 5 reaches 70%"),
     ],
 )
-def test_times_to_the_target(tmp_path, three, five, text):
+def test_times_to_target_are_compared(tmp_path, three, five, text):
     save_line(tmp_path, TIME, "FADAS, M = 3", three)
     save_line(tmp_path, TIME, "FADAS, M = 5", five)
     assert judge_figure(TIME, tmp_path).text.startswith(text)
 
 
-def test_a_line_that_diverged_later_was_not_the_fastest(tmp_path):
+def test_line_diverged_after_target_is_behind(tmp_path):
     save_line(tmp_path, TIME, "FADAS, M = 3", [0.1, 0.7], diverged="not finite")
     save_line(tmp_path, TIME, "FADAS, M = 5", [0.1] * 9 + [0.7])
     assert judge_figure(TIME, tmp_path).text.startswith("FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)")
 
 
-def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_path):
+def test_lines_without_common_measurements_are_not_compared(tmp_path):
     save_line(tmp_path, ROUNDS, "FADAS, M = 3", [0.5])
     save_line(tmp_path, ROUNDS, "FADAS, M = 5", [0.6] * 3)
     row = next(row for row in ROUNDS.rows if row.name == "FADAS, M = 5")
@@ -120,7 +120,7 @@ def test_lines_that_were_never_measured_at_the_same_time_are_not_compared(tmp_pa
     assert "were never measured within the same rounds" in text
 
 
-def test_the_nearest_of_several_readings_of_one_row(tmp_path):
+def test_nearest_reading_names_closest_result(tmp_path):
     assert nearest_reading(ASYNC, 0, tmp_path) == ""
     save_line(tmp_path, ASYNC, "whole delta, M = 1", [0.2] * 6)
     save_line(tmp_path, ASYNC, "hinge, alpha = 0.9", [0.55] * 6)
@@ -132,7 +132,7 @@ def test_the_nearest_of_several_readings_of_one_row(tmp_path):
     assert nearest_reading(artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"
 
 
-def test_the_page_says_it(tmp_path):
+def test_page_shows_verdict(tmp_path):
     save_line(tmp_path, TAU_C, "tau_c = 8", [0.7] * 6)
     save_line(tmp_path, TAU_C, "tau_c = 1", [0.5] * 6)
     write_page(tmp_path / "page.md", tmp_path)

@@ -13,6 +13,7 @@ from fadas.paper.page import blocks
 from fadas.paper.results import SEED, Search, find_search, read_search, search_path
 from fadas.paper.run_cells import Places, make_config, write_result
 from helpers.cli import reproduce
+from helpers.folders import read_times
 from helpers.paper import FADAS_ROW, save_result
 from helpers.processes import hold_lock
 
@@ -22,7 +23,7 @@ EXPERIMENT = "cifar10-large-dir0.1"
 CELL = Cell(EXPERIMENT, "fadas", SEED)
 
 
-GRID = 21  # runs: 16 points, the best 4 of them, the best of these
+GRID = 21  # runs: 16 points, then the best 4, then the best
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def places(small_paper):
     return Places(small_paper / "experiments", small_paper / "results", small_paper / "runs")
 
 
-def quiet(name, total):
+def ignore_progress(name, total):
     assert total == GRID
     return lambda done, note, total: None
 
 
-def test_what_falls_outside_is_searched_once_and_the_best_point_runs(small_paper, places):
+def test_cells_outside_spread_are_searched_once_and_winner_runs(small_paper, places):
     assert "0 grids searched" in reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune").output, (
         "nothing is run"
     )
@@ -54,26 +55,26 @@ def test_what_falls_outside_is_searched_once_and_the_best_point_runs(small_paper
     assert tuned
     assert tuned.config["task"]["validation"] == 0, "the winner is measured on the test set"
     assert tuned.accuracy > find_result(Cell(EXPERIMENT, "fadas", 1), small_paper / "results").accuracy
-    before = {path: path.stat().st_mtime_ns for path in small_paper.glob("results/**/*.json")}
+    before = read_times(small_paper.glob("results/**/*.json"))
     assert "0 cells run" in reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune").output
-    assert {path: path.stat().st_mtime_ns for path in small_paper.glob("results/**/*.json")} == before
+    assert read_times(small_paper.glob("results/**/*.json")) == before
 
 
-def test_points_see_neither_the_test_set_nor_a_reported_seed(small_paper, places):
-    result(places, 0.5)
-    search_grid(CELL, places, [], None, quiet)
+def test_search_uses_validation_data_and_other_seed(small_paper, places):
+    add_result(places, 0.5)
+    search_grid(CELL, places, [], None, ignore_progress)
     configs = [path.read_text() for path in (small_paper / "runs").glob("**/config.toml")]
     assert configs
     assert all("validation = 0.1\n" in text and f"seeds = [{SEED}]" in text for text in configs)
 
 
-def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small_paper, places):
+def test_interrupted_search_resumes_without_its_runs(small_paper, places):
     def interrupt(name, total):
-        def tell(done, note, total):
+        def report(done, note, total):
             if done == 18:
                 raise KeyboardInterrupt
 
-        return tell
+        return report
 
     with pytest.raises(KeyboardInterrupt):
         search_grid(CELL, places, [], None, interrupt)
@@ -81,71 +82,71 @@ def test_an_interrupted_search_goes_on_although_its_runs_are_gone(small_paper, p
     begun = read_search(path)
     assert (len(begun.tried), begun.complete, begun.winner) == (18, False, None)
     (small_paper / "runs").rename(small_paper / "gone")
-    whole = search_grid(CELL, places, [], None, quiet)
+    whole = search_grid(CELL, places, [], None, ignore_progress)
     assert whole.tried[:18] == begun.tried
     assert len(whole.tried) == GRID
     path.unlink()
-    again = search_grid(CELL, places, [], None, quiet)
+    again = search_grid(CELL, places, [], None, ignore_progress)
     assert (again.tried, again.winner) == (whole.tried, whole.winner)
 
 
-def test_no_checkpoint_is_kept_of_runs_that_cannot_win_any_more(small_paper, places):
+def test_search_drops_checkpoints_of_lost_points(small_paper, places):
     most = 0
 
-    def count(name, total):
-        def tell(done, note, total):
+    def count_checkpoints(name, total):
+        def report(done, note, total):
             nonlocal most
             most = max(most, len(list((small_paper / "runs").glob("**/*.ckpt"))))
 
-        return tell
+        return report
 
-    search_grid(CELL, places, [], None, count)
-    assert most == 5, "the best quarter so far, and the last one"
+    search_grid(CELL, places, [], None, count_checkpoints)
+    assert most == 5, "the best quarter so far and the last run"
     assert len(list((small_paper / "runs").glob("**/summary.json"))) == 1
 
 
-def test_a_search_that_another_process_is_at_is_left_to_it(small_paper, places):
+def test_locked_search_is_refused(small_paper, places):
     folder = places.work / EXPERIMENT / "searches" / CELL.name
     pytest.importorskip("fcntl")
     with hold_lock(folder), pytest.raises(ConfigError, match="in use by another process"):
-        search_grid(CELL, places, [], None, quiet)
+        search_grid(CELL, places, [], None, ignore_progress)
 
 
-def cells(places, *names, methods=("fadas", "ca2fl", "fedbuff")):
+def find_cells(places, *names, methods=("fadas", "ca2fl", "fedbuff")):
     return [entry.cell for entry in entries_outside_spread([artefacts()[name] for name in names], methods, places)]
 
 
-def test_only_tables_of_methods_and_what_is_outside_the_spread(places):
-    result(places, 0.72)  # the paper: 72.0 ± 0.94
-    result(places, 0.72, method="ca2fl")  # not in the paper
-    assert cells(places, "large-cifar10") == []
-    result(places, 0.80)
-    assert cells(places, "large-cifar10") == [CELL], "better is outside, too"
-    assert cells(places, "large-cifar10", methods=["fedbuff"]) == []
-    assert cells(places, "large-cifar10-seeds") == [], "of three seeds, one is there"
+def test_only_entries_outside_spread_of_method_tables_are_searched(places):
+    add_result(places, 0.72)  # the paper: 72.0 ± 0.94
+    add_result(places, 0.72, method="ca2fl")  # not in the paper
+    assert find_cells(places, "large-cifar10") == []
+    add_result(places, 0.80)
+    assert find_cells(places, "large-cifar10") == [CELL], "better results are outside too"
+    assert find_cells(places, "large-cifar10", methods=["fedbuff"]) == []
+    assert find_cells(places, "large-cifar10-seeds") == [], "only one of three seeds has a result"
     for name in ("time", "fedasync", "differences", "ablation-tau-c"):
         with pytest.raises(ConfigError, match=f"{name} is not a table of methods"):
-            cells(places, name)
+            find_cells(places, name)
 
 
-def test_results_of_other_settings_are_refused_and_those_of_other_methods_not_looked_at(small_paper, places):
-    result(places, 0.6)
+def test_other_settings_are_refused_and_other_methods_ignored(small_paper, places):
+    add_result(places, 0.6)
     Cell(EXPERIMENT, "fedbuff", 1).path(places.results).write_text("{")
-    assert cells(places, "large-cifar10", methods=["fadas"]) == [CELL]
-    change(places, "epochs = 2", "epochs = 1")
+    assert find_cells(places, "large-cifar10", methods=["fadas"]) == [CELL]
+    change_experiment(places, "epochs = 2", "epochs = 1")
     with pytest.raises(ConfigError, match=r"fadas-1\.json has other settings"):
-        cells(places, "large-cifar10", methods=["fadas"])
+        find_cells(places, "large-cifar10", methods=["fadas"])
 
 
-def test_what_is_not_outside_runs_no_winner_although_another_table_has_searched(small_paper, places):
+def test_winner_of_other_table_is_not_run_within_spread(small_paper, places):
     for seed, accuracy in enumerate((0.675, 0.700, 0.740), 1):  # the paper: 70.57 ± 2.04
-        result(places, accuracy, seed=seed)
+        add_result(places, accuracy, seed=seed)
     assert "1 cells run" in reproduce(small_paper, "large-cifar10", "--only", "fadas", "--tune").output
     shown = reproduce(small_paper, "large-cifar10-seeds", "--only", "fadas", "--tune").output
     assert "0 grids searched" in shown
     assert "0 cells run" in shown
     tables = [block for block in blocks(places.results) if "tuned" in block.head]
-    assert len(tables) == 1, "of the three seeds there is nothing to tune"
+    assert len(tables) == 1, "the three seeds need no tuning"
 
 
 @pytest.mark.parametrize(
@@ -156,32 +157,34 @@ def test_what_is_not_outside_runs_no_winner_although_another_table_has_searched(
     ],
 )
 @pytest.mark.parametrize("complete", [True, False])
-def test_a_search_of_other_settings_or_another_grid_is_refused(places, old, new, complete):
-    search_grid(CELL, places, [], None, quiet)
+def test_search_of_other_settings_or_grid_is_refused(places, old, new, complete):
+    search_grid(CELL, places, [], None, ignore_progress)
     path = search_path(CELL, places.results)
     if not complete:
         write_result(asdict(replace(read_search(path), complete=False, winner=None, score=None)), path)
-    change(places, old, new)
+    change_experiment(places, old, new)
     with pytest.raises(ConfigError, match=r"searches/fadas-100\.json has other settings"):
-        search_grid(CELL, places, [], None, quiet)
+        search_grid(CELL, places, [], None, ignore_progress)
 
 
-def test_points_of_one_search_have_one_precision(places):
-    search_grid(CELL, places, ["executor.precision=fp32"], "inline", quiet)
-    assert search_grid(CELL, places, ["executor.precision=bf16"], "inline", quiet).complete, "there is nothing to run"
+def test_search_has_one_precision(places):
+    search_grid(CELL, places, ["executor.precision=fp32"], "inline", ignore_progress)
+    assert search_grid(CELL, places, ["executor.precision=bf16"], "inline", ignore_progress).complete, (
+        "there is nothing to run"
+    )
     path = search_path(CELL, places.results)
     write_result(asdict(replace(read_search(path), complete=False, winner=None, score=None)), path)
     with pytest.raises(ConfigError, match="other settings"):
-        search_grid(CELL, places, ["executor.precision=bf16"], "inline", quiet)
+        search_grid(CELL, places, ["executor.precision=bf16"], "inline", ignore_progress)
 
 
-def test_a_device_that_is_not_there_is_told_in_a_line(places):
+def test_missing_device_is_refused(places):
     with pytest.raises(ConfigError, match=r"executor\.device: 'cuda:77' cannot be used"):
-        search_grid(CELL, places, ['executor.device="cuda:77"'], None, quiet)
+        search_grid(CELL, places, ['executor.device="cuda:77"'], None, ignore_progress)
 
 
 @pytest.mark.parametrize("axis", ["optimizer.bias_correction = [true, false]", 'staleness = ["polynomial", "hinge"]'])
-def test_values_of_every_kind_survive_as_settings(places, axis):
+def test_values_of_every_type_survive_as_settings(places, axis):
     method = "fadas" if "bias" in axis else "fedasync"
     path = places.experiments / f"{EXPERIMENT}.toml"
     text = path.read_text()
@@ -196,34 +199,34 @@ def test_values_of_every_kind_survive_as_settings(places, axis):
         assert _read(as_override("k", value).partition("=")[2]) == value
 
 
-def test_a_winner_with_the_published_settings_is_the_published_cell(places):
-    change(places, "eta = [0.0001, 0.0003, 0.001, 0.003]", "eta = [0.0001]")
-    change(places, "local.lr = [0.003, 0.01, 0.03, 0.1]", "local.lr = [0.1]")
+def test_winner_with_published_settings_is_published_cell(places):
+    change_experiment(places, "eta = [0.0001, 0.0003, 0.001, 0.003]", "eta = [0.0001]")
+    change_experiment(places, "local.lr = [0.003, 0.01, 0.03, 0.1]", "local.lr = [0.1]")
     found = search_grid(CELL, places, [], None, lambda name, total: lambda *told: None)
     assert (found.complete, found.winner) == (True, [])
 
 
-def test_the_page_shows_both_numbers(places):
-    result(places, 0.6)
-    search_grid(CELL, places, [], None, quiet)
+def test_page_shows_tuned_and_untuned_numbers(places):
+    add_result(places, 0.6)
+    search_grid(CELL, places, [], None, ignore_progress)
     found = find_search(FADAS_ROW, EXPERIMENT, places.results)
 
-    def table():
+    def find_table():
         return next(block for block in blocks(places.results) if "tuned" in block.head)
 
     names = ", ".join(one.removeprefix("algorithms.fadas.").removeprefix("local.") for one in found.winner)
     line = ("FADAS", "Dir(0.1)", "72.00 ± 0.94", "60.0 ± 1.0 ▼", names, f"{100 * found.score:.1f}")
-    assert table().rows == ((*line, "not run ·"),)
-    result(places, 0.715, changes=found.winner)
-    assert table().rows == ((*line, "71.5 ± 1.0 ="),)
+    assert find_table().rows == ((*line, "not run ·"),)
+    add_result(places, 0.715, changes=found.winner)
+    assert find_table().rows == ((*line, "71.5 ± 1.0 ="),)
     page = list(blocks(places.results))
     sentence = f"FADAS, Dir(0.1): {names} brings 71.5 ± 1.0 instead of 60.0 ± 1.0, which agrees with the paper."
     assert sentence in [block.text for block in page if block.text.startswith("FADAS")]
-    assert not any("other settings" in block.text for block in page), "it stands in one place"
+    assert not any("other settings" in block.text for block in page), "it must stand in one place"
     assert any(block.text.startswith("Results: 2, on") for block in page)
     path = search_path(CELL, places.results)
     write_result(asdict(replace(found, complete=False, winner=None, score=None)), path)
-    assert table().rows[0][4:] == ("not searched to the end (21 runs)", "-", "-")
+    assert find_table().rows[0][4:] == ("not searched to the end (21 runs)", "-", "-")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +250,7 @@ def test_the_page_shows_both_numbers(places):
     ],
     ids=str,
 )
-def test_a_damaged_search_is_named(places, changes):
+def test_damaged_search_is_named(places, changes):
     path = search_path(CELL, places.results)
     settings = EXPERIMENT, "fadas", SEED, [], 0.1, [{"a": 1}]
     good = Search(*settings, [({"a": 1}, 1.0, 0.5)], True, ["a=1"], 0.5, {}, "", {}, "")
@@ -258,15 +261,15 @@ def test_a_damaged_search_is_named(places, changes):
         list(blocks(places.results))
 
 
-def change(places, old, new):
-    """Another text in the experiment's file."""
+def change_experiment(places, old, new):
+    """Replace a text in the experiment's file."""
     path = places.experiments / f"{EXPERIMENT}.toml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
-def result(places, accuracy, method="fadas", changes=(), seed=1):
-    """A result, as a file."""
+def add_result(places, accuracy, method="fadas", changes=(), seed=1):
+    """Write the result of a cell."""
     cell = Cell(EXPERIMENT, method, seed, tuple(changes))
     config = make_config(cell, places.experiments).tables
     save_result(places.results, cell, accuracy=accuracy, accuracy_std=0.01, config=config)

@@ -13,7 +13,7 @@ from helpers.cli import ROOT
 from helpers.paper import RELEASED, TABLE, TIMES, save_method
 
 
-def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
+def test_released_code_has_own_columns_and_figures(tmp_path):
     save_method(0.7, 0.01, tmp_path)
     cell = next(cell for cell in RELEASED.all_cells() if cell.method == "fadas")
     save_method(0.72, 0.0, tmp_path, changes=cell.changes)
@@ -27,11 +27,11 @@ def test_the_released_code_has_columns_and_figures_of_its_own(tmp_path):
     figures = {block.text: list(block.curves) for block in page if block.text.startswith("large-cifar10-")}
     assert list(figures) == ["large-cifar10-1", "large-cifar10-2", "large-cifar10-released-1"]
     names = [row.name for row in TABLE.rows]
-    assert list(figures.values()) == [names] * 3, "a method has one place, and so one colour, in both readings"
+    assert list(figures.values()) == [names] * 3, "a method must have one place, and so one colour, in both readings"
 
 
-def test_what_has_not_been_run_is_never_filled_in(tmp_path):
-    with pytest.raises(ConfigError, match="there is no folder"):  # a slip of the pen would empty the page
+def test_missing_results_are_shown_as_not_run(tmp_path):
+    with pytest.raises(ConfigError, match="there is no folder"):  # a typo would empty the page
         write_page(tmp_path / "page.md", tmp_path / "none")
     assert not (tmp_path / "page.md").exists()
     (tmp_path / "none").mkdir()
@@ -42,7 +42,7 @@ def test_what_has_not_been_run_is_never_filled_in(tmp_path):
     assert not list(tmp_path.glob("**/*.png"))
 
 
-def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
+def test_overview_counts_entries_without_published_number(tmp_path):
     for name in ("ca2fl", "fadas"):
         save_method(0.7, 0.01, tmp_path, method=name)
     write_page(tmp_path / "page.md", tmp_path)
@@ -52,7 +52,7 @@ def test_the_overview_counts_what_the_paper_has_no_number_for(tmp_path):
     assert "| FADAS, M_c = 25 | 70.0 ± 1.0 | not run · |" in text
 
 
-def test_remarks_stand_below_their_artefact(tmp_path):
+def test_remarks_stand_below_artefact(tmp_path):
     remarks = tmp_path / "remarks.toml"
     remarks.write_text('time = "One."\ntime-released = """Two.\n\nThree."""')
     texts = [block.text for block in blocks(tmp_path) if block.kind in ("heading", "text")]
@@ -65,11 +65,11 @@ def test_remarks_stand_below_their_artefact(tmp_path):
             list(blocks(tmp_path))
 
 
-def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_path):
+def test_page_hides_trials_and_shows_other_settings_and_seeds(tmp_path):
     save_method(0.7, 0.01, tmp_path)
     source = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
 
-    def add(experiment, seed, *changes):
+    def add_result(experiment, seed, *changes):
         path = Cell(experiment, "fadas", seed, changes).path(tmp_path)
         path.parent.mkdir(exist_ok=True)
         one = {"experiment": experiment, "seed": seed, "changes": changes, "device": "a laptop"}
@@ -77,12 +77,12 @@ def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_pat
 
     write_page(tmp_path / "page.md", tmp_path)
     before = (tmp_path / "page.md").read_text()
-    add("cifar10-large-dir0.1", 1, "rounds=3")
-    add("an-experiment-of-ones-own", 1)
+    add_result("cifar10-large-dir0.1", 1, "rounds=3")
+    add_result("an-experiment-of-ones-own", 1)
     write_page(tmp_path / "page.md", tmp_path)
-    assert (tmp_path / "page.md").read_text() == before, "nor are they counted"
-    add("cifar10-large-dir0.1", 1, "algorithms.fadas.eta=0.003")
-    add("cifar10-large-dir0.1", 9)
+    assert (tmp_path / "page.md").read_text() == before, "trials are not counted either"
+    add_result("cifar10-large-dir0.1", 1, "algorithms.fadas.eta=0.003")
+    add_result("cifar10-large-dir0.1", 9)
     write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()
     assert "a laptop" in text
@@ -90,7 +90,7 @@ def test_trials_stay_off_the_page_and_other_settings_and_seeds_are_shown(tmp_pat
     assert text.count("| fadas | Dir(0.1), seed 9 | 70.0 ± 1.0 |") == 1
 
 
-def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
+def test_page_shows_steadiness_of_accuracy(tmp_path):
     save_method(0.7, 0.01, tmp_path)
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
     curve = [[step, 5 * step, float(step), step / 100] for step in range(1, 101)]
@@ -107,15 +107,15 @@ def test_the_page_says_how_steady_an_accuracy_is(tmp_path):
         ({"name": "auto", "device": "cpu"}, "fp32"),
     ],
 )
-def test_the_page_says_in_which_precision(tmp_path, executor, precision):
+def test_page_names_precision(tmp_path, executor, precision):
     save_method(0.7, 0.01, tmp_path)
     for path in tmp_path.glob("*/*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "config": {"executor": executor}}))
     assert f", {precision}, torch" in _made(tmp_path)
 
 
-def test_the_committed_page_is_the_one_that_the_results_give(tmp_path):
-    """If this fails: `fadas reproduce report`, and commit what it writes."""
+def test_committed_page_matches_results(tmp_path):
+    """If this fails, run `fadas reproduce report` and commit what it writes."""
     write_page(tmp_path / "reproduction.md", ROOT / "results")
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")}
     assert made >= {Path("reproduction.md"), Path("reproduction.html")}
@@ -127,4 +127,4 @@ def test_the_committed_page_is_the_one_that_the_results_give(tmp_path):
         if name.suffix in compared:
             assert committed.read_text() == (tmp_path / name).read_text(), name
     left = {path.name for path in (ROOT / "docs/reproduction").glob("*")} - {path.name for path in made}
-    assert not left, "of no use any more: delete them"
+    assert not left, "unused files: delete them"

@@ -32,7 +32,7 @@ from helpers.paper import save_method
     ],
     ids=str,
 )
-def test_a_damaged_result_is_named(tmp_path, changes):
+def test_damaged_result_is_named(tmp_path, changes):
     save_method(0.7, 0.01, tmp_path)
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -40,7 +40,7 @@ def test_a_damaged_result_is_named(tmp_path, changes):
         write_page(tmp_path / "page.md", tmp_path)
 
 
-def test_a_damaged_result_may_be_deleted(small_paper):
+def test_damaged_result_can_be_deleted(small_paper):
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(small_paper / "results")
     path.parent.mkdir(parents=True)
     path.write_text("{")

@@ -34,7 +34,7 @@ def test_cells_are_run_once_and_kept(small_paper):
     assert [path.stat().st_mtime_ns for path in files] == before
 
 
-def test_an_interrupted_cell_goes_on(small_paper, monkeypatch):
+def test_interrupted_cell_resumes(small_paper, monkeypatch):
     places = Places(small_paper / "experiments", small_paper / "results", small_paper / "runs")
     cells = select_cells([TABLE], ["fedbuff"], None, None)[:1]
 
@@ -54,14 +54,14 @@ def test_an_interrupted_cell_goes_on(small_paper, monkeypatch):
     assert result.commit == "that of yesterday, that of today"
 
 
-def test_a_finished_cell_is_only_read(small_paper, monkeypatch):
+def test_finished_cell_is_only_read(small_paper, monkeypatch):
     assert reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exit_code == 0
     path = small_paper / "results/cifar10-large-dir0.1/fedbuff-1.json"
     first = path.read_text()
     path.unlink()
     monkeypatch.setenv("FADAS_COMMIT", "a later one")
     assert reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exit_code == 0
-    assert path.read_text() == first, "wall time, commit and all: it was not trained again"
+    assert path.read_text() == first, "the cell must not be trained again"
     path.unlink()
     experiment = small_paper / "experiments" / "cifar10-large-dir0.1.toml"
     experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
@@ -70,7 +70,7 @@ def test_a_finished_cell_is_only_read(small_paper, monkeypatch):
     assert message.endswith(f"fedbuff-1 holds a run with other settings (run.updates was 100 and is 200); {way}")
 
 
-def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small_paper):
+def test_rounds_and_seeds_give_separate_results(small_paper):
     shown = reproduce(small_paper, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2)
     assert "4 cells run, 0 left; trials, which no report shows" in shown.output
     cell = Cell("cifar10-large-dir0.3", "fadas", 2, ("rounds=3",))
@@ -80,7 +80,7 @@ def test_fewer_rounds_and_other_seeds_have_results_of_their_own(small_paper):
     assert find_result(Cell("cifar10-large-dir0.3", "fadas", 2), small_paper / "results") is None
 
 
-def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small_paper):
+def test_ablations_change_settings_and_share_cells(small_paper):
     assert reproduce(small_paper, "ablation-tau-c").exit_code == 0
     names = sorted(path.stem for path in small_paper.glob("results/cifar10-large-dir0.1/*.json"))
     assert names == ["fadas-da,tau_c=1-1", "fadas-da,tau_c=10-1", "fadas-da,tau_c=4-1", "fadas-da-1"]
@@ -90,7 +90,7 @@ def test_ablations_change_what_they_say_and_share_the_cells_of_the_table(small_p
     assert taus == {1, 4, 8, 10}
 
 
-def test_a_result_of_other_settings_is_not_taken_for_the_cells(small_paper):
+def test_result_of_other_settings_is_refused(small_paper):
     assert reproduce(small_paper, "large-cifar10", "--only", "fadas").exit_code == 0
     path = small_paper / "experiments/cifar10-large-dir0.1.toml"
     path.write_text(path.read_text().replace("eta = 0.0001", "eta = 0.05"))
@@ -98,7 +98,7 @@ def test_a_result_of_other_settings_is_not_taken_for_the_cells(small_paper):
     assert "fadas-1.json has other settings than cifar10-large-dir0.1.toml gives now; delete it" in message
 
 
-def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small_paper):
+def test_diverged_cell_is_kept_and_others_run(small_paper):
     path = small_paper / "experiments/cifar10-large-dir0.1.toml"
     path.write_text(path.read_text() + '[faults.all]\nkind = "nan"\nstart = 3.0\n')
     for ran in (2, 0):
@@ -118,14 +118,14 @@ def test_a_cell_that_diverges_is_kept_as_that_and_the_others_run(small_paper):
     shown = [row for block in blocks(small_paper / "results") for row in block.rows if row[0] == "FADAS"]
     assert any("diverged ▼" in row for row in shown)
     steady = next(row for row in shown if " to " in row[3])
-    assert steady[1] == "", "of its curve there is no last fifth"
+    assert steady[1] == "", "a diverged curve has no last fifth"
     figure = next(block for block in blocks(small_paper / "results") if block.text == "large-cifar10-2")
     assert figure.curves["FADAS"]
     assert all(block.text != "large-cifar10-1" for block in blocks(small_paper / "results")), "nothing to draw"
 
 
-def test_how_to_compute_is_the_users_choice(small_paper):
-    """The experiment files name options of one executor: another one does not stumble over them."""
+def test_executor_option_replaces_that_of_experiment(small_paper):
+    """The experiment files set options of one executor. Other executors ignore them."""
     for name in ("inline", "batched"):
         assert (
             reproduce(small_paper, "large-cifar10", "--only", "fadas", "--executor", name, "--rounds", 2).exit_code == 0
@@ -134,7 +134,7 @@ def test_how_to_compute_is_the_users_choice(small_paper):
         shutil.rmtree(small_paper / "runs")
 
 
-def test_a_cell_in_one_precision_is_not_continued_in_another(small_paper):
+def test_cell_is_not_resumed_in_other_precision(small_paper):
     words = ["large-cifar10", "--only", "fadas", "--rounds", 2, "--executor", "inline"]
     assert reproduce(small_paper, *words, "--set", "executor.precision=bf16").exit_code == 0
     assert "0 cells run" in reproduce(small_paper, *words).output, (
@@ -145,7 +145,7 @@ def test_a_cell_in_one_precision_is_not_continued_in_another(small_paper):
     assert "(executor.precision was 'bf16' and is 'fp32'); give the options it was begun with" in message
 
 
-def test_rounds_are_those_of_the_cell(small_paper):
+def test_rounds_are_counted_in_steps_of_cell(small_paper):
     assert reproduce(small_paper, "ablation-buffer-rounds", "--rounds", 4, "--only", "fadas").exit_code == 0
     assert [len(read_result(path).curve) for path in small_paper.glob("results/*/*.json")] == [4, 4, 4]
     assert reproduce(small_paper, "large-cifar10", "--rounds", 4, "--only", "fedasync").exit_code == 0
@@ -154,7 +154,7 @@ def test_rounds_are_those_of_the_cell(small_paper):
     )  # 4 x M updates
 
 
-def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(small_paper):
+def test_unusable_folder_is_refused_before_any_run(small_paper):
     foreign = small_paper / "runs/cifar10-large-dir0.3/fadas-1"
     foreign.mkdir(parents=True)
     (foreign / "cat.jpg").touch()
@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_used_is_told_before_anything_is_run(small_paper
     assert not (small_paper / "runs/cifar10-large-dir0.1").exists()
 
 
-def test_a_broken_run_says_how_to_begin_anew(small_paper):
+def test_damaged_run_says_how_to_rerun_cell(small_paper):
     assert reproduce(small_paper, "large-cifar10", "--only", "fadas").exit_code == 0
     shutil.rmtree(small_paper / "results")
     metrics = small_paper / "runs/cifar10-large-dir0.1/fadas-1/metrics.jsonl"

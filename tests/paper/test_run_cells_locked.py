@@ -6,7 +6,7 @@ from helpers.cli import reproduce
 from helpers.processes import hold_lock
 
 
-def test_a_cell_that_another_process_is_at_is_left_to_it(small_paper):
+def test_locked_cell_is_skipped(small_paper):
     with hold_lock(small_paper / "runs/cifar10-large-dir0.1/fadas-1"):
         shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
     assert "another process is at it" in shown.output
@@ -16,7 +16,7 @@ def test_a_cell_that_another_process_is_at_is_left_to_it(small_paper):
     assert [path.parent.name for path in small_paper.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
 
 
-def test_a_cell_that_another_process_finishes_meanwhile_is_tried_once_more(small_paper, monkeypatch):
+def test_cell_unlocked_meanwhile_is_retried(small_paper, monkeypatch):
     with hold_lock(small_paper / "runs/cifar10-large-dir0.1/fadas-1") as file:
         monkeypatch.setattr("fadas.paper.run_cells.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
         shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
@@ -25,21 +25,21 @@ def test_a_cell_that_another_process_finishes_meanwhile_is_tried_once_more(small
     assert "2 cells run, 0 left" in shown.output
 
 
-def test_a_cell_that_another_process_has_just_finished_is_read(small_paper, monkeypatch):
+def test_cell_just_finished_elsewhere_is_read(small_paper, monkeypatch):
     assert reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exit_code == 0
     kept = {path: path.read_text() for path in small_paper.glob("results/*/*.json")}
     summaries = [path.rename(path.with_name("away")) for path in small_paper.glob("runs/*/*/summary.json")]
     for path in kept:
         path.unlink()
 
-    def take(folder, take=lock.acquire):
-        """Whoever had the lock before has come to its end."""
+    def finish_and_acquire(folder, acquire=lock.acquire):
+        """The process that had the lock has finished."""
         for path in summaries:
             if path.parent == folder and path.exists():
                 path.rename(path.with_name("summary.json"))
-        take(folder)
+        acquire(folder)
 
-    monkeypatch.setattr(lock, "acquire", take)
+    monkeypatch.setattr(lock, "acquire", finish_and_acquire)
     shown = reproduce(small_paper, "large-cifar10", "--only", "fedbuff")
     assert shown.exit_code == 0, shown.output
     assert {path: path.read_text() for path in small_paper.glob("results/*/*.json")} == kept, "not trained again"
