@@ -21,8 +21,8 @@ from fadas.simulation.simulator import simulate
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
-def test_memory_follows_what_is_in_flight_not_the_number_of_clients(executor):
-    """10,000 clients: each version is held once, by the jobs that started from it, and freed with the last of them."""
+def test_memory_depends_on_jobs_in_flight_not_on_clients(executor):
+    """10,000 clients. Each version is held once and freed with the last job that started from it."""
     clients, concurrency, buffer = 10_000, 40, 8
     task, algorithm = mlp(clients), FADAS()
     p = plan(algorithm.schedule(concurrency, buffer), clients, steps=25, seed=1)
@@ -37,7 +37,7 @@ def test_memory_follows_what_is_in_flight_not_the_number_of_clients(executor):
         in_flight = {job.version for job in running} | {record.step}
         held = {id(model) for model in simulation.server.base.values()}
         assert len(held) <= len(in_flight)
-        if record.step % 5 == 0:  # looking at everything alive takes its time
+        if record.step % 5 == 0:  # finding everything alive is slow
             peak = max(peak, alive() - before)
     # versions in flight, updates done ahead of time, the optimizer's moments, the modules of simulation and executor
     workers = 4 * torch.get_num_threads() if executor == "processes" else 0
@@ -46,7 +46,7 @@ def test_memory_follows_what_is_in_flight_not_the_number_of_clients(executor):
     assert alive() - before < 10 * size
 
 
-def test_the_cpu_benchmark_has_every_workload():
+def test_cpu_benchmark_has_every_workload():
     tables = bench_cpu(0.01)
     small, images, overhead, memory = tables.values()
     assert {"plain PyTorch loop, 1 thread", "batched, 1 thread", "auto"} <= {row["what"] for row in small}
@@ -56,8 +56,8 @@ def test_the_cpu_benchmark_has_every_workload():
     assert memory[-1]["peak_bytes"] < 2 * memory[0]["peak_bytes"] < memory[-1]["a_copy_per_client"]
 
 
-def test_the_plain_loop_learns_what_the_simulator_learns():
-    """The baseline does the same work: from the same plan, its model moves as far and ends with a similar loss."""
+def test_plain_loop_learns_like_simulator():
+    """The baseline does the same work: with the same plan, it ends with a similar loss."""
     task, algorithm = mlp(), Algorithm(optimizer=AMSGrad(bias_correction=True), step_size=Constant(1e-3))
     p = plan(algorithm.schedule(25, 10), 50, steps=60, seed=1)
     simulation = simulate(p, task, algorithm, LOCAL, executor="inline", eval_every=60)
@@ -68,19 +68,19 @@ def test_the_plain_loop_learns_what_the_simulator_learns():
     assert last.metrics["loss"] < 0.8 * first
 
 
-def test_the_ray_benchmark_compares_bits():
+def test_ray_benchmark_compares_bits():
     pytest.importorskip("ray")
     (rows,) = bench_ray(0.05).values()
     assert [row["equal"] for row in rows] == ["", "yes", "yes", "yes"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_the_gpu_benchmark_says_what_it_needs():
+def test_gpu_benchmark_without_gpu_is_refused():
     with pytest.raises(ConfigError, match="needs a CUDA device"):
         bench_gpu(0.01)
 
 
-def test_the_plain_event_loop_has_the_delays_of_the_planner():
+def test_plain_event_loop_has_delays_of_planner():
     schedule = Schedule(100, 10)
     _, taus = plain_events(schedule, 1000, 20_000)
     planned = plan(schedule, 1000, Delays(Uniform(1.0, 2.0)), updates=20_000).tau
@@ -88,7 +88,7 @@ def test_the_plain_event_loop_has_the_delays_of_the_planner():
     assert np.std(taus) == pytest.approx(planned.std(), rel=0.03)
 
 
-def test_planning_is_compared_with_the_plain_event_loop():
+def test_plan_benchmark_compares_with_plain_loop():
     (rows,) = bench_plan(0.001).values()
     assert [row["clients"] for row in rows] == [10_000, 100_000, 1_000_000]
     for row in rows:

@@ -8,12 +8,12 @@ import pytest
 from helpers.cli import DEMO, run_fadas
 
 
-def test_help_loads_nothing_heavy_and_shows_examples():
+def test_help_shows_examples_without_heavy_imports():
     text = run_fadas("--help").stdout
     for command in ("run", "plan", "sweep", "report", "watch", "reproduce", "list", "bench"):
         assert command in text
         assert "Example" in run_fadas(command, "--help").stdout
-    # in the command's own text: some versions of typer and click together do not show the help of arguments
+    # the command's text has them, because some versions of typer and click do not show the help of arguments
     for command, words in {"bench": ("cpu|gpu|ray|plan",), "reproduce": ("list names", "report renders")}.items():
         assert all(word in run_fadas(command, "--help").stdout for word in words)
     assert "cifar10|cifar100" in run_fadas("data", "get", "--help").stdout
@@ -70,7 +70,7 @@ def test_help_loads_nothing_heavy_and_shows_examples():
         (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
+def test_bad_input_gives_one_line_and_exit_code_2(tmp_path, arguments, message):
     done = run_fadas(*arguments, cwd=tmp_path, code=2)
     assert message in done.stderr
     assert done.stderr.startswith("fadas: ")
@@ -79,7 +79,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing may be left behind"
 
 
-def test_every_command_can_show_the_traceback(monkeypatch):
+def test_debug_shows_traceback_for_every_command(monkeypatch):
     monkeypatch.setenv("FADAS_DEBUG", "1")
     for command in ("run", "plan", "sweep", "report"):
         text = run_fadas(command, "nowhere.toml", code=2).stderr
@@ -87,6 +87,6 @@ def test_every_command_can_show_the_traceback(monkeypatch):
         assert text.splitlines()[-1].startswith("fadas: ")
 
 
-def test_usage_errors_exit_with_2(tmp_path):
+def test_usage_error_exits_with_2(tmp_path):
     for arguments in (["run"], ["fly"], ["sweep", DEMO, "-j", "0"], ["run", DEMO, "--seed", "abc"]):
         assert len(run_fadas(*arguments, code=2).stderr.splitlines()) == 1

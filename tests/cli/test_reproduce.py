@@ -9,13 +9,13 @@ from helpers.cli import reproduce
 from helpers.paper import save_method
 
 
-def test_several_artefacts_in_one_go_share_their_cells(small_paper):
+def test_several_artefacts_share_cells(small_paper):
     output = reproduce(small_paper, "large-cifar10", "ablation-tau-c", "--only", "fadas-da").output
     assert "large-cifar10, ablation-tau-c: 5 cells run" in output
     assert "stand alone" in reproduce(small_paper, "large-cifar10", "report").output
 
 
-def test_list_names_every_artefact_in_a_narrow_terminal(small_paper, monkeypatch):
+def test_list_names_every_artefact_in_narrow_terminal(small_paper, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     save_method(0.7, 0.01, small_paper / "results")
     output = reproduce(small_paper, "list").output
@@ -36,12 +36,12 @@ def test_list_names_every_artefact_in_a_narrow_terminal(small_paper, monkeypatch
         (["large-cifar10", "--executor", "warp"], "warp"),
     ],
 )
-def test_mistakes_are_said_before_anything_runs(small_paper, words, message):
+def test_mistakes_are_reported_before_any_run(small_paper, words, message):
     result = reproduce(small_paper, *words)
     assert message in str(result.exception)
     assert not list(small_paper.glob("runs/*"))
 
 
 @pytest.mark.parametrize("words", [["large-cifar10", "--rounds", "3"], ["large-cifar10", "--seeds", "2"], ["list"]])
-def test_options_that_do_not_go_with_it(small_paper, words):
+def test_tune_refuses_other_options(small_paper, words):
     assert reproduce(small_paper, *words, "--tune").exit_code == 2

@@ -14,13 +14,13 @@ from helpers.cli import draw_runs
 from helpers.folders import LIVE_TABLES, make_record, write_run
 
 
-def test_the_runs_of_a_reproduction_are_found(tmp_path, capsys):
+def test_watch_finds_runs_of_reproduction(tmp_path, capsys):
     Writer(tmp_path / "cifar10" / "fadas-1", LIVE_TABLES).append(make_record(1, 0.25))
     watch(tmp_path, once=True)
     assert "25.0%" in capsys.readouterr().out
 
 
-def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
+def test_watch_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 2)
     writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
     writer.append(make_record(1, 0.25))
@@ -37,7 +37,7 @@ def test_watching_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys)
     assert "finished" in out
 
 
-def test_what_cannot_be_shown_is_said(tmp_path):
+def test_watch_without_runs_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="not a folder"):
         watch(tmp_path / "typo", once=False)
     with pytest.raises(ConfigError, match="no run in"):
@@ -59,7 +59,7 @@ def test_what_cannot_be_shown_is_said(tmp_path):
         ("config.toml", 'run = {steps = "many"}'),
     ],
 )
-def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_path, capsys, file, text):
+def test_watch_shows_damaged_run_until_repaired(tmp_path, capsys, file, text):
     for name in ("a-0", "b-0", "c-0"):
         write_run(tmp_path / name, [make_record(1, 0.25)], LIVE_TABLES)
     path = tmp_path / "b-0" / file
@@ -71,12 +71,12 @@ def test_a_damaged_run_is_shown_as_that_beside_the_others_until_it_is_whole(tmp_
     assert all("finished" in rows[name] and "25.0%" in rows[name] for name in ("a-0", "c-0"))
     follower = Follower(tmp_path / "b-0")
     assert "damaged" in draw_runs(follower)
-    path.write_bytes(whole)  # it was being copied
+    path.write_bytes(whole)  # as after a copy that took a while
     assert "25.0%" in draw_runs(follower)
     assert (follower.outcome, follower.progress) == ("finished", 1.0)
 
 
-def test_watching_ends_though_a_run_is_damaged(tmp_path, monkeypatch, capsys):
+def test_watch_ends_though_run_is_damaged(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 1)
     write_run(tmp_path / "a-0", [make_record(1, 0.25)], LIVE_TABLES)
     (tmp_path / "a-0" / "summary.json").write_text("{")

@@ -14,7 +14,7 @@ from helpers.folders import read_records
 from helpers.processes import count_lines, restore_interrupt, wait_until
 
 
-def test_run_from_the_issue(tmp_path):
+def test_run_writes_complete_folder(tmp_path):
     out = tmp_path / "out"
     run_fadas("run", DEMO, "--only", "fadas-da", "--set", "run.steps=150", "--set", "run.seeds=[1]", "--out", out)
     folder = out / "fadas-da-1"
@@ -35,7 +35,7 @@ def test_run_from_the_issue(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full and a limit on files")
-def test_a_full_disk_at_the_end_says_how_to_go_on(tmp_path):
+def test_full_disk_at_end_says_how_to_resume(tmp_path):
     run = ["run", DEMO, "--only", "fadas", *SMALL, "--out", tmp_path]
     limited = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2); from fadas.cli import main; main()"
@@ -56,7 +56,7 @@ def test_a_full_disk_at_the_end_says_how_to_go_on(tmp_path):
     assert report.exists()
 
 
-def test_run_again_says_so(tmp_path):
+def test_rerun_skips_finished_runs(tmp_path):
     first = run_fadas("run", DEMO, "--only", "fadas,fedavg", *SMALL, cwd=tmp_path)
     assert "accuracy" in first.stdout
     metrics = tmp_path / "runs" / "demo" / "fadas-7" / "metrics.jsonl"
@@ -71,13 +71,13 @@ def test_run_again_says_so(tmp_path):
     assert metrics.read_bytes() == before[0]
 
 
-def test_what_lies_in_the_current_folder_is_not_run(tmp_path):
+def test_modules_in_current_folder_do_not_shadow_libraries(tmp_path):
     (tmp_path / "numpy.py").write_text("raise SystemExit(7)")
     (tmp_path / "torch.py").write_text("raise SystemExit(7)")
     run_fadas("run", DEMO, "--set", "run.steps=1", "--only", "fadas", "--out", tmp_path / "out", cwd=tmp_path)
 
 
-def test_the_last_step_is_evaluated_though_a_refusal_made_it_the_last(tmp_path):
+def test_last_step_after_refusal_is_evaluated(tmp_path):
     path = tmp_path / "late.toml"
     path.write_text(
         'task = { name = "digits", clients = 12 }\nschedule = { concurrency = 6, buffer = 3 }\n'
@@ -94,7 +94,7 @@ def test_the_last_step_is_evaluated_though_a_refusal_made_it_the_last(tmp_path):
     assert summary["accuracy"] == last["metrics"]["accuracy"] > 0.2
 
 
-def test_executors_and_the_saved_config_give_the_same_numbers(tmp_path):
+def test_executors_and_saved_config_give_same_numbers(tmp_path):
     for name in ("inline", "batched"):
         run_fadas("run", DEMO, "--only", "fedbuff", *SMALL, "--executor", name, "--out", tmp_path / name, "--no-report")
     saved = tmp_path / "inline" / "fedbuff-7" / "config.toml"
@@ -105,7 +105,7 @@ def test_executors_and_the_saved_config_give_the_same_numbers(tmp_path):
     assert (one["train_loss"], one["metrics"]) == (three["train_loss"], three["metrics"])
 
 
-def test_run_json(tmp_path):
+def test_run_prints_json(tmp_path):
     done = run_fadas("run", DEMO, "--only", "fadas,fedasync", *SMALL, "--json", "--out", tmp_path / "o")
     objects = [json.loads(line) for line in done.stdout.splitlines()]
     assert [o["algorithm"] for o in objects] == ["fadas", "fedasync"]
@@ -114,7 +114,7 @@ def test_run_json(tmp_path):
     assert again.stdout == done.stdout
 
 
-def test_plan():
+def test_plan_prints_delays():
     one = json.loads(run_fadas("plan", DEMO, "--json", "--set", "run.steps=500", "--seed", "4").stdout)
     assert {"tau_max", "tau_avg", "tau_med", "virtual_time", "updates", "steps", "dropped"} <= one.keys()
     assert (one["algorithm"], one["steps"], one["updates"], one["dropped"]) == ("fadas", 500, 2500, 0)
@@ -126,7 +126,7 @@ def test_plan():
     assert json.loads(scaled.stdout)["dropped"] > 0
 
 
-def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
+def test_interrupted_run_can_be_resumed(tmp_path):
     command = paused_command(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore_interrupt)
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
@@ -145,7 +145,7 @@ def test_interrupted_runs_leave_what_they_had_say_how_to_go_on_and_do(tmp_path):
     assert not list(metrics.parent.glob("checkpoint*"))
 
 
-def test_a_run_stops_at_its_target(tmp_path):
+def test_run_stops_at_target(tmp_path):
     stop = ["--set", "run.stop_at_target=true", "--set", "run.target=0.5"]
     done = run_fadas("run", DEMO, "--only", "fadas", "--seed", "3", *stop, "--out", tmp_path, "--json")
     result = json.loads(done.stdout)
@@ -154,12 +154,12 @@ def test_a_run_stops_at_its_target(tmp_path):
     assert result["time_to_target"] == result["time"]
 
 
-def test_set_counts_for_every_algorithm(tmp_path):
+def test_set_applies_to_every_algorithm(tmp_path):
     run_fadas("run", DEMO, "--only", "fedavg", *SMALL, "--set", "local.lr=0.07", "--out", tmp_path, "--no-report")
     assert "lr = 0.07" in (tmp_path / "fedavg-7" / "config.toml").read_text()
 
 
-def test_code_in_the_current_folder_and_paths_in_the_file(tmp_path):
+def test_code_in_current_folder_and_relative_paths_are_found(tmp_path):
     (tmp_path / "mine.py").write_text("from fadas import FedBuff\ndef slow(eta: float): return FedBuff(eta)\n")
     (tmp_path / "d.csv").write_text("client,low,high\n" + "".join(f"{c},1,2\n" for c in range(50)))
     text = DEMO.read_text().replace('name = "large"', 'name = "table"\npath = "d.csv"')

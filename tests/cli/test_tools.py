@@ -5,7 +5,7 @@ import json
 from helpers.cli import run_fadas
 
 
-def test_list_and_bench():
+def test_list_and_bench_print_tables():
     text = run_fadas("list").stdout
     for name in ("fadas-da", "calibrated", "amsgrad", "delay-adaptive", "large", "digits", "batched", "[low, high]"):
         assert name in text
