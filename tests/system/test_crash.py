@@ -27,7 +27,7 @@ KILLS = int(os.environ.get("FADAS_KILLS", "20"))
 CASES = [(algorithm, executor) for executor in EXECUTORS for algorithm in ALGORITHMS]
 
 
-# Something of everything: clients that drop out, fail, and report garbage that the server refuses.
+# Clients drop out, fail, and report garbage that the server refuses.
 SETTINGS = ["run.checkpoint_every=7", "delays.dropout=0.05", 'faults.bad={kind="nan",clients=[3,7],end=100.0}']
 
 
@@ -39,7 +39,7 @@ def make_arguments(algorithm, executor, steps, out):
 
 
 def run_whole(*settings, resume=False, **environment):
-    """Run to the end, from the start or from where the last process got."""
+    """Run to the end, from the start or from the last checkpoint."""
     return run_fadas(*make_arguments(*settings), *(["--resume"] if resume else []), **environment)
 
 
@@ -47,9 +47,9 @@ def read_results(folder):
     return read_files(folder, ("metrics.jsonl", "model.safetensors", "config.toml", "partition.json"))
 
 
-# The command line, but with a checkpoint whenever one is due. Else a slow write is followed by a pause of nine times
-# its length, and a run on a busy machine may end before its checkpoints have filled the disk.
-DILIGENT = """
+# The command line, but with a checkpoint whenever one is due. Otherwise, a slow write is followed by a pause of nine
+# times its length, and a run on a busy machine may end before its checkpoints fill the disk.
+EVERY_CHECKPOINT = """
 from fadas.runs import checkpoint
 from fadas.cli import main
 checkpoint.BackgroundWriter.ready = lambda self: True
@@ -63,7 +63,7 @@ def read_report(folder):
 
 
 @pytest.mark.parametrize(("case", "algorithm", "executor"), [(k, *case) for k, case in enumerate(CASES)])
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, executor, tmp_path):
+def test_repeatedly_killed_run_ends_with_same_bits(case, algorithm, executor, tmp_path):
     kills = (KILLS + len(CASES) - 1 - case) // len(CASES)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     updates = 800 if executor == "inline" else 3000
@@ -81,7 +81,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
             stderr=subprocess.DEVNULL,
             env=environment,
         )
-        # A random moment within this sitting's share of the run.
+        # a random moment within this process's share of the run
         share = (number + rng.random()) * 0.9 * lines / kills
         while process.poll() is None and count_lines(metrics) < share:
             time.sleep(0.002)
@@ -90,7 +90,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
         assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
         done += 1
         steps = [line.split(b",")[0] for line in metrics.read_bytes().splitlines()] if metrics.exists() else []
-        assert len(steps) == len(set(steps)), "a step stands twice in metrics.jsonl"
+        assert len(steps) == len(set(steps)), "metrics.jsonl has a step twice"
     run_whole(algorithm, executor, updates, killed.parent, resume=True, OMP_NUM_THREADS="1")
     assert done == kills
     assert read_results(killed) == read_results(whole)
@@ -98,7 +98,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(case, algorithm, e
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_end_keeps_every_update_and_a_damaged_checkpoint_is_named_and_passed_over(number, tmp_path):
+def test_interrupted_run_resumes_past_damaged_checkpoint(number, tmp_path):
     whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
     run_whole("fadas", "inline", 1000, whole.parent)
     process = subprocess.Popen(
@@ -132,13 +132,13 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_ends_the_run_with_a_clear_message_and_a_usable_checkpoint(small_disk, tmp_path):
+def test_full_disk_ends_run_with_usable_checkpoint(small_disk, tmp_path):
     whole, full = tmp_path / "whole" / "ca2fl-1", small_disk / "runs" / "ca2fl-1"
     run_whole("ca2fl", "inline", 800, whole.parent)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(200_000))
     arguments = make_arguments("ca2fl", "inline", 800, full.parent)
-    ended = subprocess.run([sys.executable, "-c", DILIGENT, *arguments], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", EVERY_CHECKPOINT, *arguments], capture_output=True, text=True)
     assert ended.returncode == 2, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fadas: ")]
     assert "No space left on device after step" in line

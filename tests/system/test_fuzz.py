@@ -82,7 +82,7 @@ BASE = {
 
 @FUZZ
 @given(st.lists(st.tuples(keys, values), min_size=1, max_size=3), st.booleans())
-def test_experiment_files(tmp_path, changes, drop):
+def test_random_experiment_files(tmp_path, changes, drop):
     tables = {key: dict(value) if isinstance(value, dict) else value for key, value in BASE.items()}
     for (section, key), value in changes:
         if drop and section in tables:
@@ -101,7 +101,7 @@ def test_experiment_files(tmp_path, changes, drop):
 
 @FUZZ
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass")))
-def test_files_that_are_no_experiments(tmp_path, content):
+def test_random_bytes_as_experiment(tmp_path, content):
     path = tmp_path / "x.toml"
     path.write_bytes(content)
     check_fadas("plan", path)
@@ -114,7 +114,7 @@ def test_files_that_are_no_experiments(tmp_path, content):
         max_size=2,
     )
 )
-def test_overrides(overrides):
+def test_random_overrides(overrides):
     overrides = [o for o in overrides if "\x00" not in o]
     with mock.patch.dict(os.environ, {"FADAS_ALLOW_CODE": "0"}):
         options = [part for o in overrides for part in ("--set", o)]
@@ -123,7 +123,7 @@ def test_overrides(overrides):
 
 @FUZZ
 @given(st.text(max_size=120) | st.binary(max_size=120) | st.lists(st.lists(scalars, max_size=4), max_size=12))
-def test_delay_tables(tmp_path, content):
+def test_random_delay_tables(tmp_path, content):
     path = tmp_path / "d.csv"
     if isinstance(content, list):
         content = "client,low,high\n" + "\n".join(",".join(map(str, row)) for row in content)
@@ -133,9 +133,9 @@ def test_delay_tables(tmp_path, content):
 
 
 def mutate(content, data):
-    """Cut, flip, insert, or replace by something else."""
+    """Cut, flip, insert, or replace bytes."""
     kind = data.draw(st.sampled_from(["cut", "flip", "insert", "other", "empty"] if content else ["insert", "other"]))
-    place = int(data.draw(st.floats(0, 0.999)) * len(content))  # lengths differ from time to time, by what is measured
+    place = int(data.draw(st.floats(0, 0.999)) * len(content))  # a share, because lengths differ with measured times
     if kind == "cut":
         return content[:place]
     if kind == "flip":
@@ -152,8 +152,8 @@ def good_data(tmp_path_factory):
     return folder
 
 
-def experiment_on(folder):
-    """An experiment on a folder of files, beside it."""
+def write_experiment_on(folder):
+    """Write an experiment that reads this folder."""
     path = folder.parent / "x.toml"
     path.write_text(
         f'[task]\nname = "files"\npath = "{folder}"\nclients = 7\nmodel = "helpers.networks:TinyNet"\n'
@@ -164,14 +164,14 @@ def experiment_on(folder):
 
 @FUZZ
 @given(data=st.data())
-def test_data_folders(tmp_path, good_data, data):
+def test_damaged_data_folders(tmp_path, good_data, data):
     folder = tmp_path / "files"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(good_data, folder)
     for _ in range(data.draw(st.integers(1, 2))):
         path = data.draw(st.sampled_from(sorted(folder.iterdir())))
         path.write_bytes(mutate(path.read_bytes(), data))
-    experiment = experiment_on(folder)
+    experiment = write_experiment_on(folder)
     check_fadas("run", experiment, "--executor", "inline", "--out", tmp_path / "o", "--overwrite", "--no-report")
 
 
@@ -185,7 +185,7 @@ def good_run(tmp_path_factory):
 
 @FUZZ
 @given(data=st.data())
-def test_run_folders(tmp_path, good_run, data):
+def test_damaged_run_folders(tmp_path, good_run, data):
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(good_run, folder)
@@ -193,7 +193,7 @@ def test_run_folders(tmp_path, good_run, data):
     path = folder / "fadas-1" / name
     if name == "config.toml" or data.draw(st.booleans()):
         path.write_bytes(mutate(path.read_bytes(), data))
-    else:  # still JSON, but not what it should be
+    else:  # still JSON, but with wrong content
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         line = data.draw(st.sampled_from(lines))
         line[data.draw(st.sampled_from(sorted(line)))] = data.draw(
@@ -209,8 +209,8 @@ def test_run_folders(tmp_path, good_run, data):
 
 @settings(FUZZ, max_examples=max(10, EXAMPLES // 4))
 @given(data=st.data())
-def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(tmp_path, good_run, data):
-    """Whatever happened to the folder of an interrupted run, --resume ends with the results of an unbroken run."""
+def test_resume_after_damage_gives_unbroken_results(tmp_path, good_run, data):
+    """Whatever happens to the folder of an interrupted run, --resume ends with the results of an unbroken run."""
     folder = tmp_path / "o" / "fadas-1"
     shutil.rmtree(tmp_path / "o", ignore_errors=True)
     command = ["run", DEMO, "--only", "fadas", "--seed", "1", "--executor", "batched", "--out", tmp_path / "o"]
@@ -219,7 +219,7 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
     with (
         full,
         mock.patch("fadas.runs.checkpoint.BackgroundWriter.ready", return_value=True),
-    ):  # however busy the disk is
+    ):  # even if the disk is busy
         assert check_fadas(*command) == 2
     assert len(list(folder.glob("*.ckpt"))) == 2
     for _ in range(data.draw(st.integers(0, 3))):
@@ -231,15 +231,15 @@ def test_interrupted_runs_with_damaged_checkpoints_are_continued_or_begun_anew(t
 
 
 @pytest.mark.parametrize("length", [2**62, 10**6, 3])
-def test_data_files_with_a_false_header_are_refused(tmp_path, length):
+def test_false_safetensors_header_is_refused(tmp_path, length):
     folder = tmp_path / "files"
     write_client_files(folder)
     path = folder / "client000.safetensors"
     path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-    assert check_fadas("run", experiment_on(folder), "--out", tmp_path / "o") == 2
+    assert check_fadas("run", write_experiment_on(folder), "--out", tmp_path / "o") == 2
 
 
-def test_numpy_files_with_pickles_are_not_run(tmp_path):
+def test_pickles_in_numpy_files_are_not_loaded(tmp_path):
     class Evil:
         def __reduce__(self):
             return (os.system, (f"touch {tmp_path / 'pwned'}",))
@@ -247,13 +247,13 @@ def test_numpy_files_with_pickles_are_not_run(tmp_path):
     folder = tmp_path / "files"
     write_client_files(folder)
     np.savez(folder / "client001.npz", x=np.array([Evil()], dtype=object), y=np.zeros(1))
-    experiment = experiment_on(folder)
+    experiment = write_experiment_on(folder)
     assert check_fadas("run", experiment, "--out", tmp_path / "o") == 2
     assert not (tmp_path / "pwned").exists()
 
 
 @pytest.mark.parametrize("section", ["task", "delays", "executor", "algorithms.fadas.optimizer"])
-def test_an_experiment_file_names_no_code_unless_the_user_allows_it(tmp_path, section):
+def test_outside_code_runs_only_when_allowed(tmp_path, section):
     name = f"evil_{section.replace('.', '_')}"
     (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')\ndef run(): pass\n")
     experiment = tmp_path / "x.toml"
@@ -270,7 +270,7 @@ def test_an_experiment_file_names_no_code_unless_the_user_allows_it(tmp_path, se
     assert (tmp_path / "pwned").exists()
 
 
-def test_no_source_file_unpickles_or_evaluates():
+def test_source_never_unpickles_or_evaluates():
     for path in (ROOT / "src").rglob("*.py"):
         text = path.read_text()
         for word in (
