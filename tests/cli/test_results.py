@@ -1,0 +1,84 @@
+"""`fadas watch`."""
+
+import json
+import threading
+
+import pytest
+
+from fadas.cli.results import watch
+from fadas.errors import ConfigError
+from fadas.runs.follower import Follower
+from fadas.runs.summary import summarise
+from fadas.runs.writer import Writer
+from helpers.cli import draw_runs
+from helpers.folders import LIVE_TABLES, make_record, write_run
+
+
+def test_watch_finds_runs_of_reproduction(tmp_path, capsys):
+    Writer(tmp_path / "cifar10" / "fadas-1", LIVE_TABLES).append(make_record(1, 0.25))
+    watch(tmp_path, once=True)
+    assert "25.0%" in capsys.readouterr().out
+
+
+def test_watch_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fadas.cli.terminal._QUIET", 2)
+    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
+    writer.append(make_record(1, 0.25))
+    watching = threading.Thread(target=watch, args=(tmp_path, False))
+    watching.start()
+    watching.join(2)
+    assert watching.is_alive()
+    writer.append(make_record(2, 0.75))
+    writer.finish(summarise([make_record(1, 0.25), make_record(2, 0.75)]))
+    watching.join(120)
+    assert not watching.is_alive()
+    out = capsys.readouterr().out
+    assert "75.0%" in out
+    assert "finished" in out
+
+
+def test_watch_without_runs_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="not a folder"):
+        watch(tmp_path / "typo", once=False)
+    with pytest.raises(ConfigError, match="no run in"):
+        watch(tmp_path, once=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("summary.json", ""),
+        ("summary.json", '{"diverged": '),
+        ("summary.json", "[]"),
+        ("metrics.jsonl", '{"nonsense": 1}\n'),
+        ("metrics.jsonl", json.dumps(make_record(1, 0.25))[:40] + "\n"),
+        ("metrics.jsonl", json.dumps({**make_record(1), "jobs": []}) + "\n"),
+        ("metrics.jsonl", json.dumps({**make_record(1), "step": "one"}) + "\n"),
+        ("config.toml", "name ="),
+        ("config.toml", "run = 3"),
+        ("config.toml", 'run = {steps = "many"}'),
+    ],
+)
+def test_watch_shows_damaged_run_until_repaired(tmp_path, capsys, file, text):
+    for name in ("a-0", "b-0", "c-0"):
+        write_run(tmp_path / name, [make_record(1, 0.25)], LIVE_TABLES)
+    path = tmp_path / "b-0" / file
+    whole = path.read_bytes()
+    path.write_text(text)
+    watch(tmp_path, once=True)
+    rows = {row.split()[0]: row for row in capsys.readouterr().out.splitlines() if "-0 " in row}
+    assert "damaged" in rows["b-0"]
+    assert all("finished" in rows[name] and "25.0%" in rows[name] for name in ("a-0", "c-0"))
+    follower = Follower(tmp_path / "b-0")
+    assert "damaged" in draw_runs(follower)
+    path.write_bytes(whole)  # as after a copy that took a while
+    assert "25.0%" in draw_runs(follower)
+    assert (follower.outcome, follower.progress) == ("finished", 1.0)
+
+
+def test_watch_ends_though_run_is_damaged(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fadas.cli.terminal._QUIET", 1)
+    write_run(tmp_path / "a-0", [make_record(1, 0.25)], LIVE_TABLES)
+    (tmp_path / "a-0" / "summary.json").write_text("{")
+    watch(tmp_path, once=False)
+    assert "damaged" in capsys.readouterr().out

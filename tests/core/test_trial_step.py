@@ -1,0 +1,72 @@
+"""The trial step before a run finds mistakes in the user's parts of an algorithm."""
+
+import numpy as np
+import pytest
+import torch
+
+from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.combine import Mean
+from fadas.algorithms.optimizers import SGD
+from fadas.algorithms.presets import FADAS
+from fadas.core.ledger import Job
+from fadas.core.model import Model
+from fadas.core.trial_step import trial_step
+from helpers.updates import make_update
+
+
+def make_three_updates(start):
+    return [make_update(Job(k, k, 0), start, examples=1) for k in range(3)]
+
+
+class WritingInPlace:
+    def apply(self, x, delta, slots, eta):
+        return x.add_(delta, alpha=eta), {}
+
+
+class Shortening:
+    def apply(self, x, delta, slots, eta):
+        return (x + delta)[:2], {}
+
+
+class DoublePrecision:
+    def apply(self, x, delta, slots, eta):
+        return (x + delta).double(), {}
+
+
+class CallCounting:
+    calls = 0
+
+    def __call__(self, delays):
+        self.calls += 1
+        return 1.0 / self.calls
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (Algorithm(Mean(), WritingInPlace()), "writes to x_t"),
+        (Algorithm(Mean(), Shortening()), r"torch.float32 of shape \[2\], not torch.float32 of shape \[4\]"),
+        (Algorithm(Mean(), DoublePrecision()), "torch.float64 of shape"),
+        (Algorithm(Mean(), SGD(), CallCounting()), "must follow from the delays alone: it is 0.5, and then 0.333"),
+        (Algorithm(Mean(), SGD(), lambda delays: torch.tensor(0.1)), "a number, not Tensor"),
+    ],
+    ids=["writes", "shape", "dtype", "decays", "tensor"],
+)
+def test_unfit_or_impure_parts_are_refused(algorithm, message):
+    start = Model(torch.zeros(4), torch.zeros(0))
+    with pytest.raises(ValueError, match=message):
+        trial_step(algorithm, start, make_three_updates(start), 10)
+
+
+class DividingByOthers:
+    """Divides by the number of clients outside the buffer."""
+
+    def __call__(self, state, step, updates, clients):
+        return updates[0].delta / (clients - len(updates)), {}
+
+
+def test_fitting_parts_pass():
+    start = Model(torch.zeros(4), torch.zeros(0))
+    for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda delays: np.float32(1)), Algorithm(DividingByOthers())):
+        assert trial_step(algorithm, start, make_three_updates(start), 10).version == 1
+    assert not start.params.any()

@@ -1,0 +1,49 @@
+"""A run that loses its folder to another process."""
+
+import shutil
+
+import pytest
+
+from fadas.errors import ConfigError
+from fadas.experiments.run import execute
+from fadas.runs import lock
+from fadas.runs.folder import is_finished
+from helpers.experiments import prepare_run
+from helpers.folders import read_files
+
+
+@pytest.mark.parametrize("every", [3, 0])
+@pytest.mark.parametrize("again", [False, True])
+def test_run_with_deleted_folder_writes_nothing_more(tmp_path, every, again):
+    folder = tmp_path / "fadas-1"
+    config, simulation = prepare_run(0.1, every)
+    written = {}
+
+    def replace(record):
+        if record.step == 2:
+            shutil.rmtree(folder)
+            if again:  # another process may start there, because its folder is not locked
+                folder.mkdir()
+                (folder / lock.NAME).touch()
+                (folder / "config.toml").write_text("another's")
+                written.update(read_files(folder))
+
+    with pytest.raises(ConfigError, match="fadas-1 was deleted or moved while its run was writing there"):
+        execute(config, simulation, folder, replace)
+    assert (read_files(folder) if again else written) == written
+    assert folder.exists() == again
+    lock.acquire(folder)
+    lock.release(folder)
+
+
+@pytest.mark.parametrize(("lr", "message"), [(0.1, "written meanwhile"), (0.2, "other settings")])
+def test_resume_keeps_run_finished_by_other_process(tmp_path, lr, message):
+    """With many runs, hours pass between the first look at a folder and its turn."""
+    folder = tmp_path / "fadas-1"
+    config, simulation = prepare_run(0.1)
+    assert is_finished(folder, config.tables, resume=True) is False
+    execute(*prepare_run(lr), folder, lambda record: None)  # as another process would
+    before = read_files(folder)
+    with pytest.raises(ConfigError, match=message):
+        execute(config, simulation, folder, lambda record: None, resume=True)
+    assert read_files(folder) == before

@@ -1,0 +1,77 @@
+"""The experiments of this repository: settings, grids, smoke profiles."""
+
+import json
+import tomllib
+
+import pytest
+
+from fadas.algorithms.step_sizes import DelayAdaptive
+from fadas.experiments.experiment_file import read_experiment, select_algorithms
+from fadas.experiments.prepare import make_plan
+from fadas.experiments.resolve import resolve, seeds
+from fadas.paper.artefacts import Cell
+from fadas.paper.results import SEED
+from fadas.paper.run_cells import make_config
+from fadas.runs.serialization import dumps
+from helpers.cli import EXPERIMENT_FILES, run_fadas
+from helpers.experiments import resolve_text
+
+
+@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda path: path.stem)
+def test_shipped_experiment_parses_and_plans(path):
+    tables = read_experiment(path)
+    for label in select_algorithms(tables):
+        for seed in seeds(tables):
+            config = resolve(tables, label, seed)
+            assert make_plan(config).steps > 0
+            for point in tables.get("sweep", {}).get(label, {}).items():
+                assert point
+
+
+def test_resolved_settings_resolve_to_themselves(tmp_path):
+    for path in EXPERIMENT_FILES:
+        tables = read_experiment(path)
+        for label in select_algorithms(tables):
+            config = resolve(tables, label, 5)
+            again = resolve_text(tmp_path, dumps(config.tables), label, seed=5)
+            assert again.tables == config.tables
+            assert (again.algorithm, again.schedule) == (config.algorithm, config.schedule)
+            assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)
+
+
+PAPER = [path for path in EXPERIMENT_FILES if path.stem != "demo"]
+
+
+def test_paper_settings_have_experiments():
+    vision = {f"{d}-{delay}-dir{a}" for d in ("cifar10", "cifar100") for delay in ("mild", "large") for a in (0.1, 0.3)}
+    assert {path.stem for path in PAPER} == vision | {"rte-mild", "mrpc-mild", "sst2-mild"}
+
+
+@pytest.mark.parametrize("path", [path for path in PAPER if "dir0.1" in path.stem], ids=lambda path: path.stem)
+def test_grids_hold_every_distinct_threshold_of_paper(path):
+    """tau_c is 1, 4, 8 or 10. If no delay exceeds 8, the last two are the same run."""
+    runs = {}
+    for tau_c in (1, 4, 8, 10):
+        size = DelayAdaptive(eta=1.0, tau_c=tau_c)
+        plans = [make_plan(make_config(Cell(path.stem, "fadas-da", seed), path.parent)) for seed in (1, 2, 3, SEED)]
+        runs.setdefault(tuple(size(step) for plan in plans for step in plan.tau.tolist()), tau_c)
+    assert tomllib.loads(path.read_text())["sweep"]["fadas-da"]["tau_c"] == list(runs.values())
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_smoke_profile_runs_every_method(path, data, tmp_path):
+    """One process runs all methods. The small files are not the published ones, so checksums are not compared."""
+    language = path.stem.endswith("-mild") and not path.stem.startswith("cifar")
+    if language:
+        pytest.importorskip("peft")
+    options = [] if language else ["--set", "task.verify=false", "--set", "task.limit=200"]
+    done = run_fadas("run", path, "--profile", "smoke", *options, "--out", tmp_path, "--json")
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [r["algorithm"] for r in results] == [
+        "fadas", "fadas-da", "fedbuff", "fedasync", "fedasync-delta", "ca2fl", "fedavg", "fedams"
+    ]  # fmt: skip
+    for result in results:
+        assert result["metrics"]["loss"] > 0
+        assert 1 <= result["step"] <= 75
+    kept = "adapter/adapter_model.safetensors" if language else "model.safetensors"
+    assert (tmp_path / "fadas-1" / kept).exists()

@@ -1,0 +1,98 @@
+"""Run fadas as a user does: in a process, or in this one."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+EXPERIMENT_FILES = sorted(EXPERIMENTS.glob("*.toml"))
+DEMO = EXPERIMENTS / "demo.toml"
+SMALL = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--seed", "7"]
+DIVERGING = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
+
+# The command line, but the run waits before a given step until it is interrupted or killed.
+PAUSED = """
+import sys, time
+from fadas.cli import main
+from fadas.simulation.simulator import Simulation
+step, play = int(sys.argv.pop(1)), Simulation._play
+def wait(self):
+    for record in play(self):
+        while record.step == step and not self.stopped:
+            time.sleep(0.01)
+        yield record
+Simulation._play = wait
+main()
+"""
+
+
+def fadas_command(*arguments) -> list[str]:
+    """The command as a list. -P keeps the current folder off the import path, as for the installed script."""
+    return [sys.executable, "-P", "-m", "fadas.cli", *map(str, arguments)]
+
+
+def paused_command(step: int, *arguments) -> list[str]:
+    """A command that stops before a step, so its run is still going whenever a test looks."""
+    return [sys.executable, "-c", PAUSED, str(step), *map(str, arguments)]
+
+
+def run_fadas(*arguments, cwd=None, code=0, timeout=None, **environment) -> subprocess.CompletedProcess:
+    """Run a command in a process and check its exit code."""
+    environment = {**os.environ, **environment}
+    done = subprocess.run(
+        fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment
+    )
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def call_fadas(*arguments) -> tuple[int, str, str]:
+    """Run a command in this process. Return its exit code, output and error output."""
+    from fadas.cli import main
+
+    out, err, path = io.StringIO(), io.StringIO(), list(sys.path)
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch("signal.signal"),
+        mock.patch.object(sys, "argv", ["fadas", *map(str, arguments)]),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    sys.path[:] = path
+    return end.value.code or 0, out.getvalue(), err.getvalue()
+
+
+def reproduce(folder: Path, *words):
+    """`fadas reproduce` with the experiments of the fixture `small_paper`."""
+    from typer.testing import CliRunner
+
+    from fadas.cli import app
+
+    places = ["--experiments", folder / "experiments", "--results", folder / "results", "--work", folder / "runs"]
+    return CliRunner().invoke(app, ["reproduce", *map(str, (*words, *places, "--page", folder / "page.md"))])
+
+
+def import_path(*folders) -> str:
+    """A PYTHONPATH with these folders before everything that this process imports from."""
+    return os.pathsep.join([*map(str, folders), *sys.path])
+
+
+def draw_runs(*followers) -> str:
+    """What `fadas watch` shows of these runs now."""
+    from rich.console import Console
+
+    from fadas.cli.terminal import view
+
+    console = Console(width=200, record=True, file=io.StringIO())
+    for follower in followers:
+        follower.read()
+    console.print(view(list(followers)))
+    return console.export_text()

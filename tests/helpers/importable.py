@@ -1,0 +1,43 @@
+"""Code that experiment files name or that worker processes import: both need a module."""
+
+import threading
+
+import torch
+
+
+class PlainStepSize:
+    """A step size that is no dataclass."""
+
+    def __init__(self, k: float = 2.0) -> None:
+        self.k = k
+
+    def __call__(self, delays):
+        return self.k
+
+
+def make_plain_step_size(k: float = 2.0) -> PlainStepSize:
+    return PlainStepSize(k)
+
+
+class NotUnpickled(Exception):
+    """Cannot be made from what it is pickled as."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+class NotPickled(Exception):
+    """Cannot be pickled at all."""
+
+    def __init__(self):
+        super().__init__("too much")
+        self.lock = threading.Lock()
+
+
+def count_threads(item):
+    """What a worker may use, unless the item asks for an exception."""
+    if item == "not unpickled":
+        raise NotUnpickled("this", "that")
+    if item == "not pickled":
+        raise NotPickled
+    return torch.get_num_threads()

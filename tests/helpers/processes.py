@@ -1,0 +1,122 @@
+"""Start processes, wait for them, end them, and check that they are gone."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from fadas.runs import lock
+
+
+def wait_until(condition, timeout=300.0, process=None, pause=0.05, what="nothing happened"):
+    """Return the first true value of `condition`. Fail when the process ends first or the time is over."""
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        assert process is None or process.poll() is None, f"the process has ended: {_read_errors(process)}"
+        assert time.monotonic() < end, f"{what} within {timeout} s"
+        time.sleep(pause)
+    return value
+
+
+def _read_errors(process) -> str:
+    return process.stderr.read() if process.stderr else ""
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def restore_interrupt() -> None:
+    """Make SIGINT interrupt this process: a shell's "&" lets it be ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def interruptible():
+    """SIGINT interrupts this process as long as the block lasts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def run_in_background(command, folder: Path, lines=5):
+    """A command that has written some lines into the run's folder. It is killed at the end."""
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: count_lines(folder / "metrics.jsonl") >= lines, process=process, pause=0.01)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def start_session(command, cwd, **options):
+    """A process in a session of its own. After an error the whole session is killed."""
+    with subprocess.Popen(command, cwd=cwd, start_new_session=True, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def interrupt_when(condition, command, cwd, number) -> tuple[int, str]:
+    """Start a command and interrupt it, as a terminal would, when the condition holds.
+
+    Return its exit code and error output. All processes of its session must end.
+    """
+    options = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": restore_interrupt}
+    with start_session(command, cwd, **options) as process:
+        wait_until(condition, process=process)
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+        text = process.communicate(timeout=120)[1]
+    # multiprocessing's own tracker ends last
+    wait_until(lambda: not find_session(process.pid), timeout=60, what="some processes were left")
+    return process.returncode, text
+
+
+def find_session(session: int) -> dict[str, str]:
+    """The living processes of a session and their states."""
+    states = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        if fields[3] == str(session) and fields[0] not in "ZX":
+            states[path.parent.name] = fields[0]
+    return states
+
+
+def is_gone(pid: int) -> bool:
+    """No process has this number, not even a dead one."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def has_ended(pid: int) -> bool:
+    """The process is gone or dead. In a container, nobody may collect a dead process whose parent was killed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextlib.contextmanager
+def hold_lock(folder: Path):
+    """Lock a run's folder as another process would: a lock belongs to whoever opened the file."""
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / lock.NAME).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file

@@ -1,0 +1,121 @@
+"""A run's folder belongs to one living process at a time."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fadas.errors import ConfigError
+from fadas.runs import lock
+from helpers.cli import DEMO, fadas_command, paused_command, run_fadas
+from helpers.folders import read_files
+from helpers.processes import run_in_background
+
+RUN = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_locked_folder_is_refused_and_unchanged(tmp_path, every):
+    """With and without a checkpoint, whichever option is given."""
+    folder = tmp_path / "o" / "fadas-1"
+    settings = ["--set", "run.updates=1000000", "--set", f"run.checkpoint_every={every}"]
+    command = ["run", DEMO, *RUN, *settings, "--out", tmp_path / "o"]
+    refusal = f"fadas: {folder} is in use by another process; wait for it, or use --out DIR\n"
+    with run_in_background(fadas_command(*command), folder) as process:
+        process.send_signal(signal.SIGSTOP)  # only other processes can change the folder now
+        os.waitpid(process.pid, os.WUNTRACED)  # its threads finish their system calls first
+        before = read_files(folder)
+        for more in ([], ["--resume"], ["--overwrite"]):
+            assert run_fadas(*command, *more, code=2).stderr == refusal
+        assert read_files(folder) == before
+
+
+def test_killed_run_leaves_no_lock_and_restart_is_announced(tmp_path):
+    folder = tmp_path / "o" / "fadas-1"
+    command = [
+        "run",
+        DEMO,
+        *RUN,
+        "--set",
+        "run.updates=600",
+        "--set",
+        "run.checkpoint_every=0",
+        "--out",
+        folder.parent,
+    ]
+    with run_in_background(paused_command(120, *command), folder):
+        pass
+    (folder / "notes.txt").write_text("mine")
+    done = run_fadas(*command, "--no-report")
+    announced, finished = done.stderr.splitlines()
+    assert announced == f"{folder}: interrupted before, without a checkpoint that can be used; begun anew"
+    assert finished.startswith("fadas-1: 120 steps")
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert "already there" in run_fadas(*command).stderr
+    again = run_fadas(*command, "--overwrite", "--no-report").stderr
+    assert "begun anew" not in again, "--overwrite asked for it"
+    assert (folder / "notes.txt").exists()
+
+
+def test_locked_sweep_point_is_refused(tmp_path):
+    folder = tmp_path / "fedbuff" / "local.lr=0.1-1"
+    command = ["sweep", DEMO, "--only", "fedbuff", "--seed", "1", "--out", tmp_path, "--executor", "inline"]
+    command += ["--set", "run.updates=1000000", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
+    with run_in_background(fadas_command(*command), folder):
+        assert run_fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from fadas.runs import lock
+lock.acquire(Path(sys.argv[1]))
+if not os.fork():
+    print(os.getpid(), flush=True)  # the worker has released the lock by now
+time.sleep(60)
+"""
+
+
+def test_lock_ends_with_process_despite_forked_workers(tmp_path):
+    folder = tmp_path / "run"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
+    worker = int(holder.stdout.readline())
+    try:
+        for attempt in (lock.acquire, lock.check_free):
+            with pytest.raises(ConfigError, match="in use by another process"):
+                attempt(folder)
+        holder.kill()
+        holder.wait()
+        os.kill(worker, 0)  # the worker is alive
+        lock.check_free(folder)
+        lock.acquire(folder)
+        lock.acquire(folder)  # it is ours already
+        lock.release(folder)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        holder.stdout.close()
+
+
+def test_briefly_held_lock_is_retried(tmp_path, monkeypatch):
+    other = (tmp_path / lock.NAME).open("ab")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr("time.sleep", lambda seconds: other.close())
+    lock.acquire(tmp_path)
+    lock.release(tmp_path)
+
+
+def test_missing_system_locks_allow_everybody(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "fcntl", None)
+        lock.acquire(tmp_path)
+        lock.release(tmp_path)
+
+    def raise_unsupported(*arguments):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", raise_unsupported)
+    lock.acquire(tmp_path)
+    lock.release(tmp_path)

@@ -1,0 +1,134 @@
+"""What is checked before a client trains."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fadas
+from fadas.algorithms.presets import FADAS
+from fadas.simulation.planner import plan
+from fadas.simulation.simulator import simulate
+from fadas.tasks.task import cross_entropy
+from fadas.training.flat_module import FlatModule
+from fadas.training.preflight import check_repeatable, random_devices
+from fadas.training.sgd import LocalSGD
+from helpers.training import LOCAL_DECAY, make_even_task, make_task
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand()])  # noqa: NPY002
+def test_loss_drawing_from_global_generator_is_refused(draw):
+    task = make_even_task(
+        lambda: nn.Linear(6, 3), loss=lambda outputs, targets: cross_entropy(outputs * draw(), targets)
+    )
+    with pytest.raises(ValueError, match="draws from the global generator of Python or numpy"):
+        simulate(plan(FADAS().schedule(3, 2), 6, steps=2), task, FADAS(), LocalSGD(), executor="inline")
+
+
+def test_batch_of_one_with_batchnorm_is_refused():
+    task = make_task(batchnorm=True, sizes=(8, 11))
+    flat = FlatModule(task.module())
+    with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
+        check_repeatable(flat, task, LOCAL_DECAY)
+    check_repeatable(flat, task, LocalSGD(batch_size=4))
+    check_repeatable(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, a single example, is never trained
+    with pytest.raises(ValueError, match="client 1 with a batch of one"):
+        check_repeatable(flat, task, LocalSGD(batch_size=5, steps=3))
+    plain = make_task(sizes=(8, 11))
+    check_repeatable(FlatModule(plain.module()), plain, LOCAL_DECAY)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda x: torch.randn_like(x), lambda x: x * random.random(), lambda x: x * np.random.rand()],  # noqa: NPY002
+    ids=["torch", "random", "numpy"],
+)
+def test_transform_drawing_from_global_generator_is_refused(draw):
+    task = make_task()
+    task.transform = lambda inputs, generator: [draw(x) for x in inputs] if generator else inputs
+    with pytest.raises(ValueError, match="draws from a global random generator"):
+        check_repeatable(FlatModule(task.module()), task, LOCAL_DECAY)
+    task.transform = lambda inputs, generator: [torch.rand(x.shape, generator=generator) for x in inputs]
+    state = torch.get_rng_state()
+    check_repeatable(FlatModule(task.module()), task, LOCAL_DECAY)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class FunctionalDropout(nn.Module):
+    """Dropout without a dropout module."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.layer, self.norm, self.p = nn.Linear(6, 3), nn.BatchNorm1d(3), p
+
+    def forward(self, x):
+        return F.dropout(self.norm(self.layer(x)), self.p, self.training)
+
+
+@pytest.mark.parametrize(
+    ("model", "random"),
+    [
+        (lambda: FunctionalDropout(0.5), True),
+        (lambda: FunctionalDropout(0.0), False),
+        (lambda: nn.Sequential(nn.Linear(6, 30), nn.RReLU(), nn.Linear(30, 3)), True),  # draws for negative values
+    ],
+    ids=["dropout", "none", "rrelu"],
+)
+@pytest.mark.parametrize("examples", [1, 30])
+def test_random_devices_tells_whether_module_draws(model, random, examples):
+    task = make_task(sizes=(examples,))
+    task.model = model
+    flat, state = FlatModule(task.module()), torch.get_rng_state()
+    before = flat.read()
+    assert bool(random_devices(flat, task)) == random
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(flat.read().buffers, before.buffers)
+
+
+def test_preflight_leaves_training_modes_unchanged():
+    task = make_task(sizes=(30, 18))
+    flat = FlatModule(FunctionalDropout(0.5).eval())
+    flat.module.norm.train()
+    check_repeatable(flat, task, LocalSGD(batch_size=16))
+    random_devices(flat, task)
+    assert [part.training for part in (flat.module, flat.module.layer, flat.module.norm)] == [False, False, True]
+    simulation = fadas.simulate(
+        fadas.plan(fadas.Schedule(1, 1), 8, steps=1),
+        replace(task, model=FunctionalDropout(0.5).eval()),
+        fadas.FADAS(),
+        LOCAL_DECAY,
+    )
+    assert not simulation.module().training
+
+
+class CallCounting(nn.Module):
+    """Counts its calls, in a buffer or where no job can reset the count."""
+
+    def __init__(self, buffer):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        if buffer:
+            self.register_buffer("calls", torch.zeros(()))
+        else:
+            self.calls = 0
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return self.layer(x) * (1 + 1 / self.calls)
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_module_with_state_outside_buffers_is_refused(buffer):
+    """Its updates would depend on earlier jobs and evaluations."""
+    task, local = make_task(), LocalSGD(lr=0.1, batch_size=5)
+    task.model = lambda: CallCounting(buffer)
+    flat = FlatModule(task.module())
+    if buffer:
+        check_repeatable(flat, task, local)
+    else:
+        with pytest.raises(ValueError, match="called again: what it keeps in a Python"):
+            check_repeatable(flat, task, local)
