@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fadas.paper.artefacts import artefacts
+from fadas.paper.artefacts import all_artefacts
 from helpers.cli import reproduce
 from helpers.paper import save_method
 
@@ -20,7 +20,7 @@ def test_list_names_every_artefact_in_narrow_terminal(small_paper, monkeypatch):
     save_method(0.7, 0.01, small_paper / "results")
     output = reproduce(small_paper, "list").output
     lines = dict(re.findall(r"^ *(\S+) +(\d+ of \d+) ", output, re.M))
-    assert list(lines) == list(artefacts())
+    assert list(lines) == list(all_artefacts())
     assert (lines["large-cifar10"], lines["large-cifar10-released"]) == ("2 of 12", "0 of 8")
     assert "…" not in output
 

@@ -8,7 +8,7 @@ import pytest
 
 from fadas.experiments.run import execute
 from fadas.runs import lock
-from fadas.runs.run_reader import find_runs
+from fadas.runs.reader import find_runs
 from helpers.cli import DEMO, DIVERGING, SMALL, call_fadas, run_fadas
 from helpers.processes import hold_lock
 

@@ -10,6 +10,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.executors import Cuda, Inline, auto
 from fadas.executors.cuda import Bench
 from fadas.runs import checkpoint
+from fadas.runs.folder import checkpoints
 from fadas.simulation import snapshot
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
@@ -103,7 +104,7 @@ def test_checkpoint_waits_for_gpu(tmp_path):
         del tensors
     writer.wait()
     writer.close()
-    found, values = checkpoint.read_checkpoint(checkpoint.found(tmp_path)[0])
+    found, values = checkpoint.read_checkpoint(checkpoints(tmp_path)[0])
     assert values == {"step": 2}
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 

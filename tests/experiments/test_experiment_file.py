@@ -4,7 +4,7 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import read_experiment
-from fadas.experiments.resolve import resolve, seeds
+from fadas.experiments.resolve import experiment_seeds, resolve
 from fadas.simulation.delays import Uniform
 from helpers.experiments import BASE, resolve_text, write_experiment
 
@@ -15,7 +15,7 @@ def test_overrides_replace_settings(tmp_path):
     assert config.run.steps == 9
     assert config.delays.model == Uniform(2.0, 3.0)
     assert config.algorithm.step_size.eta == 0.25
-    assert seeds(read_experiment(write_experiment(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
+    assert experiment_seeds(read_experiment(write_experiment(tmp_path, BASE), ["run.seeds=[4, 5]"])) == (4, 5)
 
 
 def test_paths_are_relative_to_file_but_not_in_set(tmp_path):

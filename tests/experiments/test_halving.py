@@ -11,7 +11,7 @@ import fadas.simulation.snapshot
 from fadas.errors import ConfigError
 from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
 from fadas.experiments.sweep import Point, run_point, run_points, sweep_points
-from fadas.runs.run_reader import read_run
+from fadas.runs.reader import read_run
 from fadas.tasks.task import Task
 from helpers.experiments import make_sweep
 from helpers.processes import hold_lock

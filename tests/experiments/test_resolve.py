@@ -12,8 +12,8 @@ from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
-from fadas.experiments.resolve import resolve, seeds
-from fadas.runs.serialization import dumps
+from fadas.experiments.resolve import experiment_seeds, resolve
+from fadas.runs.serialization import to_toml
 from fadas.simulation.delays import Mild
 from helpers.experiments import BASE, resolve_text, write_experiment
 
@@ -73,12 +73,12 @@ refill = "update"
     }  # fmt: skip
     for label in ("mine", "other", "whole"):
         config = resolve_text(tmp_path, text, label)
-        assert resolve_text(tmp_path, dumps(config.tables), label).algorithm == config.algorithm
+        assert resolve_text(tmp_path, to_toml(config.tables), label).algorithm == config.algorithm
 
 
 def test_limits_can_stand_with_algorithm(tmp_path):
     tables = read_experiment(write_experiment(tmp_path, BASE.replace("[run]\nsteps = 4\n", "") + "run.steps = 5\n"))
-    assert seeds(tables) == (0,)
+    assert experiment_seeds(tables) == (0,)
     assert resolve(tables, "fadas", 0).run.steps == 5
 
 
@@ -159,7 +159,7 @@ def test_mistake_gives_one_clear_line(tmp_path, text, overrides, message):
     with pytest.raises(ConfigError) as caught:
         tables = read_experiment(write_experiment(tmp_path, BASE + text), overrides)
         for label in select_algorithms(tables):
-            for seed in seeds(tables):
+            for seed in experiment_seeds(tables):
                 resolve(tables, label, seed)
     assert "\n" not in str(caught.value)
     assert (message or "unknown algorithm 'nothing'") in str(caught.value)
@@ -181,7 +181,7 @@ def test_missing_parts_are_named(tmp_path):
 def test_statistics_setting_is_kept_in_saved_settings(tmp_path):
     config = resolve_text(tmp_path, BASE + "eta = 0.5\nstatistics = 0.1\n")
     assert config.algorithm == replace(FADAS(0.5), statistics=0.1)
-    assert resolve_text(tmp_path, dumps(config.tables)).algorithm == config.algorithm
+    assert resolve_text(tmp_path, to_toml(config.tables)).algorithm == config.algorithm
     assert resolve_text(tmp_path, BASE).tables["algorithms"]["fadas"].get("statistics") is None
     with pytest.raises(ConfigError, match="statistics"):
         resolve_text(tmp_path, BASE + "statistics = 2.0\n")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fadas.runs.run_reader import find_runs, read_run
+from fadas.runs.reader import find_runs, read_run
 from helpers.cli import DEMO, DIVERGING, SMALL, run_fadas
 from helpers.folders import read_times
 

@@ -8,11 +8,11 @@ import pytest
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import make_plan
-from fadas.experiments.resolve import resolve, seeds
+from fadas.experiments.resolve import experiment_seeds, resolve
 from fadas.paper.artefacts import Cell
 from fadas.paper.results import SEED
 from fadas.paper.run_cells import make_config
-from fadas.runs.serialization import dumps
+from fadas.runs.serialization import to_toml
 from helpers.cli import EXPERIMENT_FILES, run_fadas
 from helpers.experiments import resolve_text
 
@@ -21,7 +21,7 @@ from helpers.experiments import resolve_text
 def test_shipped_experiment_parses_and_plans(path):
     tables = read_experiment(path)
     for label in select_algorithms(tables):
-        for seed in seeds(tables):
+        for seed in experiment_seeds(tables):
             config = resolve(tables, label, seed)
             assert make_plan(config).steps > 0
             for point in tables.get("sweep", {}).get(label, {}).items():
@@ -33,7 +33,7 @@ def test_resolved_settings_resolve_to_themselves(tmp_path):
         tables = read_experiment(path)
         for label in select_algorithms(tables):
             config = resolve(tables, label, 5)
-            again = resolve_text(tmp_path, dumps(config.tables), label, seed=5)
+            again = resolve_text(tmp_path, to_toml(config.tables), label, seed=5)
             assert again.tables == config.tables
             assert (again.algorithm, again.schedule) == (config.algorithm, config.schedule)
             assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)

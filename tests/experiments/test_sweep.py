@@ -6,7 +6,7 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.experiments.sweep import grid_points, sweep_points, with_point
-from fadas.runs.run_reader import read_run
+from fadas.runs.reader import read_run
 from helpers.cli import import_path, run_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
 from helpers.processes import hold_lock

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fadas.runs.run_reader import read_run
+from fadas.runs.reader import read_run
 
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord

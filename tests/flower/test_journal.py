@@ -16,7 +16,8 @@ import fadas
 from fadas.algorithms.privacy import Private
 from fadas.errors import ConfigError
 from fadas.flower.journal import Journal
-from fadas.runs import checkpoint, lock
+from fadas.runs import lock
+from fadas.runs.folder import checkpoints
 from helpers.flower import (
     NAN,
     ONE,
@@ -61,11 +62,11 @@ def test_interrupted_run_resumes_and_finished_run_is_left_alone(play, tmp_path, 
 def test_damaged_checkpoint_is_deleted_on_resume(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
-    newest = checkpoint.found(tmp_path / "fadas-0")[0]
+    newest = checkpoints(tmp_path / "fadas-0")[0]
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(0))})
-    assert newest not in checkpoint.found(tmp_path / "fadas-0"), "it would seem newer than later checkpoints"
+    assert newest not in checkpoints(tmp_path / "fadas-0"), "it would seem newer than later checkpoints"
     play({ONE: Node()})
 
 
@@ -73,7 +74,7 @@ def test_private_run_with_damaged_checkpoint_is_refused(play, tmp_path):
     private = fadas.Algorithm(Private(10.0, 1e-6))
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))}, algorithm=private)
-    newest = checkpoint.found(tmp_path / "fadas-0")[0]
+    newest = checkpoints(tmp_path / "fadas-0")[0]
     whole = newest.read_bytes()
     newest.write_bytes(whole[:-1])
     before = read_files(tmp_path / "fadas-0")
@@ -127,7 +128,7 @@ def test_resume_uses_progress_of_other_process(play, tmp_path, monkeypatch):
 def test_refused_start_releases_lock(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))})
-    for path in checkpoint.found(tmp_path / "fadas-0"):
+    for path in checkpoints(tmp_path / "fadas-0"):
         path.write_bytes(b"")
     with pytest.raises(ConfigError, match="none of its checkpoints can be used"):
         play({ONE: Node()})

@@ -13,7 +13,7 @@ from flwr.server.utils.validator import validate_message
 import fadas
 from fadas.core.ledger import Job
 from fadas.flower import messages
-from fadas.flower.arrays import ArrayLayout, trainable
+from fadas.flower.arrays import ArrayLayout, is_trainable
 from helpers.flower import INITIAL, ONE
 
 
@@ -29,11 +29,11 @@ def test_wrong_clock_loses_no_reply(play, monkeypatch, hours):
 
 @pytest.mark.parametrize("reply", ["arrays", "delta"])
 def test_unchanged_half_precision_model_gives_zero_delta(reply):
-    layout = ArrayLayout(ArrayRecord({"w": Array(np.array([1.0, -2.0, 0.3], np.float16))}), trainable)
+    layout = ArrayLayout(ArrayRecord({"w": Array(np.array([1.0, -2.0, 0.3], np.float16))}), is_trainable)
     x = fadas.core.model.Model(
         layout.initial.params + 1e-4, layout.initial.buffers
     )  # the server's values are more exact than half precision
-    sent = layout.write(x)["w"].numpy()
+    sent = layout.to_record(x)["w"].numpy()
     answer = RecordDict({"arrays": ArrayRecord({"w": Array(sent if reply == "arrays" else np.zeros_like(sent))})})
     news, _ = messages.parse_reply(Job(0, 0, 0), answer, x, layout, reply)
     assert news.delta.tolist() == [0.0] * 3

@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import fadas
 from fadas.core.ledger import Schedule
 from fadas.flower import AsyncStrategy
-from fadas.runs.run_reader import read_lines
+from helpers.folders import read_records
 
 INITIAL = np.array([1.0, -2.0], np.float32)
 ONE, TWO, THREE = 11, 12, 13  # nodes; their clients are 0, 1 and 2
@@ -189,7 +189,7 @@ class Play:
             check_records(self.records, result, steps, buffer)
 
     def read(self):
-        return read_lines(self.folder / "fadas-0" / "metrics.jsonl")
+        return read_records(self.folder / "fadas-0")
 
 
 def check_records(records, result, steps, buffer):

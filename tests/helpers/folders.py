@@ -1,10 +1,13 @@
 """Run folders, written and read without training."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from fadas.runs.run_reader import Run
-from fadas.runs.summary import summarise
+from fadas.core.records import JobRecord, Record
+from fadas.runs.folder import claim
+from fadas.runs.reader import Run
+from fadas.runs.summary import Summary, summarise
 from fadas.runs.writer import Writer
 
 TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": {"name": "inline"}}
@@ -14,29 +17,41 @@ TABLES = {"name": "x", "run": {"seeds": [0], "tensorboard": False}, "executor": 
 LIVE_TABLES = {"name": "x", "task": {"name": "flower"}, "run": {"steps": 4, "seeds": [0]}, "algorithms": {"fadas": {}}}
 
 
-def make_record(step, accuracy=None, taus=(0, 2)) -> dict:
-    """A line of metrics.jsonl."""
-    jobs = [{"id": 9 * step + k, "client": k, "tau": tau, "start": 0.0, "end": 1.0} for k, tau in enumerate(taus)]
-    return {
-        "step": step,
-        "time": 10.0 * step,
-        "updates": 2 * step,
-        "eta": 0.1,
-        "jobs": jobs,
-        "train_loss": 1.0,
-        "dropped": 0,
-        "expired": 0,
-        "refused": {},
-        "metrics": None if accuracy is None else {"accuracy": accuracy},
-    }
+def make_record(step, accuracy=None, taus=(0, 2), **fields) -> Record:
+    """The record of a server step. `fields` replace the values given here."""
+    record = Record(
+        step=step,
+        time=10.0 * step,
+        wall=0.0,
+        updates=2 * step,
+        eta=0.1,
+        jobs=tuple(JobRecord(9 * step + k, k, tau, 0.0, 1.0) for k, tau in enumerate(taus)),
+        train_loss=1.0,
+        dropped=0,
+        expired=0,
+        refused={},
+        metrics=None if accuracy is None else {"accuracy": accuracy},
+    )
+    return replace(record, **fields)
+
+
+def make_summary(records, label="a", seed=0, target=None, diverged=None, experiment="x") -> Summary:
+    """The summary of a run of these records."""
+    outcome = vars(summarise(records, target, diverged))
+    return Summary(experiment=experiment, algorithm=label, seed=seed, place=0, **outcome)
+
+
+def open_writer(folder: Path, tables=TABLES, mode="new", kept=None) -> Writer:
+    """Claim a folder and open its writer."""
+    return Writer(claim(folder, tables, mode), kept)
 
 
 def write_run(folder: Path, records, tables=TABLES, finish=True) -> None:
-    writer = Writer(folder, tables)
+    writer = open_writer(folder, tables)
     for record in records:
         writer.append(record)
     if finish:
-        writer.finish({"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summarise(records)})
+        writer.finish(make_summary(records))
     else:
         writer.close()
 
@@ -45,9 +60,8 @@ def make_run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,), diverg
     """A run as the report reads it, from points of time, updates and accuracy."""
     records = []
     for k, (time, updates, accuracy) in enumerate(points):
-        record = {**make_record(k + 1, accuracy, taus), "time": time, "updates": updates, "eta": etas[k % len(etas)]}
-        records.append(record)
-    summary = {"experiment": "<b>x</b>", "algorithm": label, "seed": seed, **summarise(records, target, diverged)}
+        records.append(make_record(k + 1, accuracy, taus, time=time, updates=updates, eta=etas[k % len(etas)]))
+    summary = make_summary(records, label, seed, target, diverged, experiment="<b>x</b>")
     return Run(Path(f"{label}-{seed}"), {"task": {"clients": 3}, **config}, records, summary)
 
 

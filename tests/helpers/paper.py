@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from fadas.paper.artefacts import Cell, artefacts
+from fadas.paper.artefacts import Cell, all_artefacts
+from fadas.paper.results import written_changes
 
-TABLE, RELEASED, TIMES = (artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
+TABLE, RELEASED, TIMES = (all_artefacts()[name] for name in ("large-cifar10", "large-cifar10-released", "time"))
 FADAS_ROW = next(row for row in TABLE.rows if row.method == "fadas")
 
 
@@ -17,7 +18,7 @@ def save_result(results: Path, cell: Cell, **fields) -> Path:
         "experiment": cell.experiment,
         "method": cell.method,
         "seed": cell.seed,
-        "changes": list(cell.changes),
+        "changes": written_changes(cell),
         "accuracy": 0.5,
         "accuracy_std": 0.0,
         "time_to_target": None,
@@ -39,4 +40,4 @@ def save_method(mean, spread, results: Path, time=None, end=900.0, method="fadas
     targets = dict(zip(TIMES.columns.values(), TIMES.targets, strict=True))
     for experiment in (*TABLE.columns.values(), *TIMES.columns.values()):
         fields = {"accuracy": mean, "accuracy_std": spread, "time_to_target": time, "curve": [[1, 5, end, 0.5]]}
-        save_result(results, Cell(experiment, method, 1, tuple(changes)), target=targets.get(experiment), **fields)
+        save_result(results, Cell(experiment, method, 1, dict(changes)), target=targets.get(experiment), **fields)

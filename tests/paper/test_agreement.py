@@ -6,7 +6,7 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.paper.agreement import measured_accuracy, time_to_target
-from fadas.paper.artefacts import artefacts
+from fadas.paper.artefacts import all_artefacts
 from helpers.paper import FADAS_ROW, TABLE, TIMES, save_method
 
 
@@ -65,6 +65,6 @@ def test_target_never_reached_in_paper(tmp_path, time, verdict):
 
 def test_one_seed_of_three_gives_no_verdict(tmp_path):
     save_method(0.7, 0.01, tmp_path)
-    three = artefacts()["large-cifar10-seeds"]
+    three = all_artefacts()["large-cifar10-seeds"]
     measured = measured_accuracy(three, next(row for row in three.rows if row.method == "fadas"), 0, tmp_path)
     assert (measured.text, measured.verdict) == ("70.0 (1 of 3 seeds)", "not run")

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from fadas.paper.artefacts import Cell, artefacts
+from fadas.paper.artefacts import Cell, all_artefacts
 from fadas.paper.claims import judge_figure, nearest_reading
 from fadas.paper.page import write_page
 from helpers.paper import save_result
 
-TAU_C, ROUNDS, TIME = (artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
+TAU_C, ROUNDS, TIME = (all_artefacts()[name] for name in ("ablation-tau-c", "ablation-buffer-rounds", "runtime-fadas"))
 
 
-ASYNC = artefacts()["fedasync"]
+ASYNC = all_artefacts()["fedasync"]
 
 
 def save_line(results, figure, name, accuracies, buffer=5, diverged=None):
@@ -27,7 +27,7 @@ def save_line(results, figure, name, accuracies, buffer=5, diverged=None):
 
 
 def test_claims_name_existing_rows():
-    for one in artefacts().values():
+    for one in all_artefacts().values():
         names = [row.name for row in one.rows]
         assert all(name in names and pair[0] != pair[1] for pair in (*one.ahead, *one.alike) for name in pair)
         assert bool(one.ahead) == (one.kind == "figure")
@@ -72,7 +72,7 @@ def test_lines_are_compared_within_same_rounds(tmp_path):
     assert (
         "FADAS, M = 5 is ahead of FADAS, M = 3 (60.0 ± 0.0 against 50.0 ± 0.0)" in judge_figure(ROUNDS, tmp_path).text
     )
-    trips = artefacts()["ablation-buffer-trips"]  # 50 trips of both: 16 rounds of M = 3
+    trips = all_artefacts()["ablation-buffer-trips"]  # 50 trips of both: 16 rounds of M = 3
     assert "FADAS, M = 5 is behind FADAS, M = 3 (60.0 ± 0.0 against 90.0 ± 0.0)" in judge_figure(trips, tmp_path).text
 
 
@@ -129,7 +129,7 @@ def test_nearest_reading_names_closest_result(tmp_path):
         "nearest to the published 50.92 is hinge, alpha = 0.9 (55.0), within its spread (3 of 13 have been run)"
     )
     assert "hinge, alpha = 0.9 (55.0), outside its spread" in nearest_reading(ASYNC, 1, tmp_path)
-    assert nearest_reading(artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"
+    assert nearest_reading(all_artefacts()["large-cifar10"], 0, tmp_path) == "", "its rows are methods, not readings"
 
 
 def test_page_shows_verdict(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import _read, as_override
-from fadas.paper.artefacts import Cell, artefacts, find_result
+from fadas.paper.artefacts import Cell, all_artefacts
 from fadas.paper.grid_search import entries_outside_spread, search_grid
 from fadas.paper.page import blocks
-from fadas.paper.results import SEED, Search, find_search, read_search, search_path
+from fadas.paper.results import SEED, Search, find_result, find_search, read_search, search_path
 from fadas.paper.run_cells import Places, make_config, write_result
 from helpers.cli import reproduce
 from helpers.folders import read_times
@@ -113,7 +113,7 @@ def test_locked_search_is_refused(small_paper, places):
 
 
 def find_cells(places, *names, methods=("fadas", "ca2fl", "fedbuff")):
-    return [entry.cell for entry in entries_outside_spread([artefacts()[name] for name in names], methods, places)]
+    return [entry.cell for entry in entries_outside_spread([all_artefacts()[name] for name in names], methods, places)]
 
 
 def test_only_entries_outside_spread_of_method_tables_are_searched(places):

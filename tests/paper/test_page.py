@@ -7,7 +7,7 @@ import matplotlib
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.paper.artefacts import Cell, artefacts
+from fadas.paper.artefacts import Cell, all_artefacts
 from fadas.paper.page import _made, blocks, write_page
 from helpers.cli import ROOT
 from helpers.paper import RELEASED, TABLE, TIMES, save_method
@@ -37,7 +37,7 @@ def test_missing_results_are_shown_as_not_run(tmp_path):
     (tmp_path / "none").mkdir()
     write_page(tmp_path / "page.md", tmp_path / "none")
     text = (tmp_path / "page.md").read_text()
-    assert text.count(" not run · |") == sum(len(one.rows) * len(one.columns) for one in artefacts().values()) > 100
+    assert text.count(" not run · |") == sum(len(one.rows) * len(one.columns) for one in all_artefacts().values()) > 100
     assert "Nothing has been run yet" in text
     assert not list(tmp_path.glob("**/*.png"))
 
@@ -58,7 +58,7 @@ def test_remarks_stand_below_artefact(tmp_path):
     texts = [block.text for block in blocks(tmp_path) if block.kind in ("heading", "text")]
     place = texts.index("One.")
     assert texts[place + 1 : place + 3] == ["Two.", "Three."]
-    assert texts.index(TIMES.title) < place < texts.index(artefacts()["large-cifar100"].title)
+    assert texts.index(TIMES.title) < place < texts.index(all_artefacts()["large-cifar100"].title)
     for text, message in (('tim = "x"', "no artefact 'tim'"), ("time = 3", "is a text"), ("time", "remarks.toml: ")):
         remarks.write_text(text)
         with pytest.raises(ConfigError, match=message):

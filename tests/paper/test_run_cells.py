@@ -7,8 +7,9 @@ import pytest
 
 from fadas.errors import Interrupted
 from fadas.paper.agreement import measured_accuracy
-from fadas.paper.artefacts import Cell, artefacts, find_result, read_result
+from fadas.paper.artefacts import Cell, all_artefacts
 from fadas.paper.page import blocks
+from fadas.paper.results import find_result, read_result
 from fadas.paper.run_cells import Places, run_cells, select_cells
 from helpers.cli import reproduce
 from helpers.paper import FADAS_ROW, TABLE
@@ -112,7 +113,7 @@ def test_diverged_cell_is_kept_and_others_run(small_paper):
     (wild, sound) = (measured_accuracy(TABLE, FADAS_ROW, column, small_paper / "results") for column in (0, 1))
     assert (wild.text, wild.verdict) == ("diverged", "worse")
     assert sound.text[0].isdigit()
-    three = artefacts()["large-cifar10-seeds"]
+    three = all_artefacts()["large-cifar10-seeds"]
     row = next(row for row in three.rows if row.method == "fadas")
     assert measured_accuracy(three, row, 0, small_paper / "results").text == "diverged (1 of 3 seeds)"
     shown = [row for block in blocks(small_paper / "results") for row in block.rows if row[0] == "FADAS"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fadas.runs import checkpoint
+from fadas.runs.folder import checkpoints
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "huge header", "digest only"])
@@ -47,7 +48,7 @@ def test_every_dtype_is_kept_or_refused(tmp_path):
 def test_two_checkpoints_survive_failed_write(tmp_path, monkeypatch):
     for step in (1, 2, 3):
         checkpoint.write_checkpoint(tmp_path, step, {"x": torch.ones(3)}, {})
-    assert [p.name for p in checkpoint.found(tmp_path)] == ["checkpoint-000000003.ckpt", "checkpoint-000000002.ckpt"]
+    assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-000000003.ckpt", "checkpoint-000000002.ckpt"]
 
     def raise_disk_full(*arguments):
         raise OSError(28, "No space left on device")
@@ -57,7 +58,7 @@ def test_two_checkpoints_survive_failed_write(tmp_path, monkeypatch):
         checkpoint.write_checkpoint(tmp_path, 4, {"x": torch.ones(3)}, {})
     monkeypatch.undo()
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["checkpoint-000000002.ckpt", "checkpoint-000000003.ckpt"]
-    assert torch.equal(checkpoint.read_checkpoint(checkpoint.found(tmp_path)[0])[0]["x"], torch.ones(3))
+    assert torch.equal(checkpoint.read_checkpoint(checkpoints(tmp_path)[0])[0]["x"], torch.ones(3))
 
 
 def test_background_writer_waits_only_for_previous_write(tmp_path, monkeypatch):
@@ -78,7 +79,7 @@ def test_background_writer_waits_only_for_previous_write(tmp_path, monkeypatch):
     writer.write(tmp_path, 2, {"x": torch.ones(3)}, {})
     writer.wait()
     assert order == [1, 2]
-    assert [path.name for path in checkpoint.found(tmp_path)] == [
+    assert [path.name for path in checkpoints(tmp_path)] == [
         "checkpoint-000000002.ckpt",
         "checkpoint-000000001.ckpt",
     ]

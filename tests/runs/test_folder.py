@@ -4,7 +4,7 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.runs.folder import checkpoints, is_finished
-from fadas.runs.run_reader import unfinished_runs
+from fadas.runs.reader import unfinished_runs
 from fadas.runs.summary import summarise
 from fadas.runs.writer import Writer
 from helpers.folders import TABLES, make_record, write_run

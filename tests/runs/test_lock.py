@@ -84,13 +84,13 @@ def test_lock_ends_with_process_despite_forked_workers(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
     worker = int(holder.stdout.readline())
     try:
-        for attempt in (lock.acquire, lock.check_free):
+        for attempt in (lock.acquire, lock.require_free):
             with pytest.raises(ConfigError, match="in use by another process"):
                 attempt(folder)
         holder.kill()
         holder.wait()
         os.kill(worker, 0)  # the worker is alive
-        lock.check_free(folder)
+        lock.require_free(folder)
         lock.acquire(folder)
         lock.acquire(folder)  # it is ours already
         lock.release(folder)

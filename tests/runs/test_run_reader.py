@@ -3,7 +3,7 @@
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.runs.run_reader import find_runs, read_run
+from fadas.runs.reader import find_runs, read_run
 from fadas.runs.serialization import to_json
 from fadas.runs.summary import summarise
 from helpers.folders import TABLES, make_record, write_run

@@ -9,6 +9,7 @@ from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.runs import checkpoint
+from fadas.runs.folder import checkpoints
 from fadas.simulation import snapshot
 from fadas.simulation.faults import Fault
 from helpers.training import assert_same_model, make_simulation, make_task
@@ -94,7 +95,7 @@ def test_many_stops_with_faults_give_same_bits(schedule, updates, tmp_path):
     assert sittings > 10
     assert records == expected
     assert_same_state(simulation, whole)
-    assert len(checkpoint.found(tmp_path)) == 2
+    assert len(checkpoints(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from fadas.report.html import write_report
-from fadas.runs.run_reader import find_runs
+from fadas.runs.reader import find_runs
 from helpers.cli import DEMO, paused_command, run_fadas
 from helpers.folders import read_files
 from helpers.processes import count_lines, restore_interrupt, wait_until

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fadas.runs.serialization import dumps
+from fadas.runs.serialization import to_toml
 from helpers.cli import DEMO, ROOT, call_fadas
 from helpers.data_files import write_client_files
 
@@ -91,7 +91,7 @@ def test_random_experiment_files(tmp_path, changes, drop):
             tables[section][key] = value
     path = tmp_path / "x.toml"
     try:
-        path.write_text(dumps(tables), encoding="utf-8")
+        path.write_text(to_toml(tables), encoding="utf-8")
     except (ValueError, TypeError, UnicodeEncodeError):
         return
     with mock.patch.dict(os.environ, {"FADAS_ALLOW_CODE": "0"}):

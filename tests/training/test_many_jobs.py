@@ -149,7 +149,7 @@ def test_untrained_batch_of_one_is_ignored_by_batchnorm():
     task, local = make_task(batchnorm=True, sizes=(6,)), LocalSGD(lr=0.1, batch_size=5, steps=1)
     flat = FlatModule(task.module())
     trainer = BatchTrainer(FlatModule(task.module()), task, local, 5)
-    trainer.rehearse()
+    trainer.check_batching()
     (update,) = trainer.train([(Job(0, 0, 0), flat.read())])
     torch.testing.assert_close(update.delta, train_job(flat, task, local, 5, Job(0, 0, 0), flat.read()).delta)
 
@@ -195,7 +195,7 @@ def test_weight_decay_is_separate_when_gradients_are_shared():
     local = LocalSGD(lr=0.1, batch_size=4, weight_decay=0.5)
     task = make_even_task(TwoBiases)
     trainer = BatchTrainer(FlatModule(task.module(1)), task, local, 1)
-    trainer.rehearse()
+    trainer.check_batching()
     start = trainer.flat.read()
     (batched,) = trainer.train([(Job(0, 0, 0), start)])
     alone = train_job(trainer.flat, task, local, 1, Job(0, 0, 0), start)

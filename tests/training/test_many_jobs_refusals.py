@@ -69,7 +69,7 @@ def test_dropout_is_refused():
     task = make_task()
     task.model = lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     with pytest.raises(ValueError, match="dropout"):
-        BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 0).rehearse()
+        BatchTrainer(FlatModule(task.module()), task, LOCAL_DECAY, 0).check_batching()
 
 
 def make_gradient_hooks():

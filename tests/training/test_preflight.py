@@ -15,7 +15,7 @@ from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import cross_entropy
 from fadas.training.flat_module import FlatModule
-from fadas.training.preflight import check_repeatable, random_devices
+from fadas.training.preflight import check_local_training, random_devices
 from fadas.training.sgd import LocalSGD
 from helpers.training import LOCAL_DECAY, make_even_task, make_task
 
@@ -33,13 +33,15 @@ def test_batch_of_one_with_batchnorm_is_refused():
     task = make_task(batchnorm=True, sizes=(8, 11))
     flat = FlatModule(task.module())
     with pytest.raises(ValueError, match=r"batch_size \(5\) leaves client 1 with a batch of one"):
-        check_repeatable(flat, task, LOCAL_DECAY)
-    check_repeatable(flat, task, LocalSGD(batch_size=4))
-    check_repeatable(flat, task, LocalSGD(batch_size=5, steps=2))  # the third batch, a single example, is never trained
+        check_local_training(flat, task, LOCAL_DECAY)
+    check_local_training(flat, task, LocalSGD(batch_size=4))
+    check_local_training(
+        flat, task, LocalSGD(batch_size=5, steps=2)
+    )  # the third batch, a single example, is never trained
     with pytest.raises(ValueError, match="client 1 with a batch of one"):
-        check_repeatable(flat, task, LocalSGD(batch_size=5, steps=3))
+        check_local_training(flat, task, LocalSGD(batch_size=5, steps=3))
     plain = make_task(sizes=(8, 11))
-    check_repeatable(FlatModule(plain.module()), plain, LOCAL_DECAY)
+    check_local_training(FlatModule(plain.module()), plain, LOCAL_DECAY)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,10 @@ def test_transform_drawing_from_global_generator_is_refused(draw):
     task = make_task()
     task.transform = lambda inputs, generator: [draw(x) for x in inputs] if generator else inputs
     with pytest.raises(ValueError, match="draws from a global random generator"):
-        check_repeatable(FlatModule(task.module()), task, LOCAL_DECAY)
+        check_local_training(FlatModule(task.module()), task, LOCAL_DECAY)
     task.transform = lambda inputs, generator: [torch.rand(x.shape, generator=generator) for x in inputs]
     state = torch.get_rng_state()
-    check_repeatable(FlatModule(task.module()), task, LOCAL_DECAY)
+    check_local_training(FlatModule(task.module()), task, LOCAL_DECAY)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -93,7 +95,7 @@ def test_preflight_leaves_training_modes_unchanged():
     task = make_task(sizes=(30, 18))
     flat = FlatModule(FunctionalDropout(0.5).eval())
     flat.module.norm.train()
-    check_repeatable(flat, task, LocalSGD(batch_size=16))
+    check_local_training(flat, task, LocalSGD(batch_size=16))
     random_devices(flat, task)
     assert [part.training for part in (flat.module, flat.module.layer, flat.module.norm)] == [False, False, True]
     simulation = fadas.simulate(
@@ -128,7 +130,7 @@ def test_module_with_state_outside_buffers_is_refused(buffer):
     task.model = lambda: CallCounting(buffer)
     flat = FlatModule(task.module())
     if buffer:
-        check_repeatable(flat, task, local)
+        check_local_training(flat, task, local)
     else:
         with pytest.raises(ValueError, match="called again: what it keeps in a Python"):
-            check_repeatable(flat, task, local)
+            check_local_training(flat, task, local)

@@ -1,0 +1,96 @@
+"""What is refused, or warned of, before a run."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import fadas
+from fadas.errors import ConfigError, FadasWarning
+from helpers.training import LOCAL, make_plan
+
+
+def make_regression(loss, column: bool, output_column: bool = True) -> fadas.Task:
+    generator = torch.Generator().manual_seed(0)
+
+    def data():
+        inputs = torch.randn(12, 3, generator=generator)
+        targets = inputs[:, 0]
+        return inputs, targets[:, None] if column else targets
+
+    def model():
+        layers = [nn.Linear(3, 1)] + ([] if output_column else [nn.Flatten(0)])
+        return nn.Sequential(*layers)
+
+    return fadas.Task(model, [data() for _ in range(8)], loss=loss)
+
+
+def simulate(task, **options):
+    algorithm = fadas.FedBuff()
+    return fadas.simulate(make_plan(algorithm), task, algorithm, LOCAL, executor="inline", **options)
+
+
+def squared(outputs, targets):
+    return (outputs - targets) ** 2
+
+
+@pytest.mark.parametrize("loss", [squared, lambda outputs, targets: squared(outputs, targets).mean()])
+def test_loss_that_broadcasts_outputs_is_refused_with_both_shapes(loss):
+    with pytest.raises(ConfigError, match=r"outputs of shape \[B, 1\] and targets of shape \[B\] broadcast"):
+        simulate(make_regression(loss, column=False))
+
+
+@pytest.mark.parametrize(
+    ("loss", "column", "output_column"),
+    [
+        (squared, True, True),
+        (squared, False, False),
+        (lambda outputs, targets: squared(outputs[:, 0], targets), False, True),
+        (lambda outputs, targets: squared(outputs.squeeze(1), targets).mean().sqrt(), False, True),
+        (lambda outputs, targets: outputs.square().mean(), False, True),  # needs no targets
+    ],
+)
+def test_loss_that_pairs_outputs_with_targets_is_accepted(loss, column, output_column):
+    assert len(list(simulate(make_regression(loss, column, output_column)))) == 12
+
+
+def test_target_without_accuracy_is_refused():
+    with pytest.raises(ConfigError, match="target is an accuracy, but the task does not measure one"):
+        simulate(make_regression(squared, column=True), target=0.9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+@pytest.mark.parametrize("executor", ["inline", "batched", "processes", "auto"])
+def test_labels_of_wrong_type_are_refused_on_one_line(dtype, executor):
+    data = [(torch.randn(6, 3), torch.arange(6) % 2) for _ in range(8)]
+    data[2] = (data[2][0], data[2][1].to(dtype))
+    task = fadas.Task(nn.Linear(3, 2), data)
+    algorithm = fadas.FedBuff()
+    with pytest.raises(
+        ConfigError, match=f"client 2: .*needs labels of type torch.int64, got {dtype}; convert"
+    ) as error:
+        fadas.simulate(make_plan(algorithm), task, algorithm, LOCAL, executor=executor)
+    assert "\n" not in str(error.value)
+
+
+def test_cap_that_never_acts_is_warned_of_with_numbers(task):
+    algorithm = fadas.FADAS_DA(eta=0.001, tau_c=1, form="capped")
+    plan = make_plan(algorithm)
+    with pytest.warns(FadasWarning, match=rf"eta = 0.001, and the largest delay of the plan is {plan.tau.max()}"):
+        fadas.simulate(plan, task, algorithm, LOCAL, executor="inline")
+
+
+@pytest.mark.parametrize(("form", "eta"), [("scaled", 0.001), ("capped", 5.0)])
+def test_step_size_that_acts_gives_no_warning(task, form, eta):
+    algorithm = fadas.FADAS_DA(eta=eta, tau_c=1, form=form)
+    plan = make_plan(algorithm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FadasWarning)
+        fadas.simulate(plan, task, algorithm, LOCAL, executor="inline")
+
+
+def test_plan_for_other_number_of_clients_is_refused(task):
+    algorithm = fadas.FedBuff()
+    with pytest.raises(ConfigError, match="the plan is for 9 clients, the task has 8"):
+        fadas.simulate(make_plan(algorithm, clients=9), task, algorithm, LOCAL)

@@ -1,0 +1,276 @@
+"""The layout: layers, packages, torch-free parts, old import paths, names in their registries, the wheel."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fadas.aliases import MOVED, RENAMED
+from helpers.cli import ROOT
+
+SOURCE = ROOT / "src" / "fadas"
+MODULES = sorted(SOURCE.rglob("*.py"))
+TORCH_FREE = [
+    "core.ledger",
+    "core.records",
+    "simulation.planner",
+    "simulation.delays",
+    "simulation.faults",
+    "runs.reader",
+    "runs.writer",
+    "runs.follower",
+    "runs.summary",
+    "report.comparison",
+    "report.figures",
+    "report.html",
+    "report.timeline",
+    "paper.page",
+    "experiments.experiment_file",
+    "cli",
+]
+
+
+def run_python(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_import_contract_holds():
+    done = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_top_level_holds_packages_and_five_modules():
+    modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert modules == {"aliases", "errors", "registry", "rng", "validate"}
+    assert len(packages) == 12
+    for package in packages:
+        inside = SOURCE / package
+        files = {path.stem for path in inside.glob("*.py")} - {"__init__", "__main__"}
+        assert 4 <= len(files | {path.parent.name for path in inside.glob("*/__init__.py")}) <= 11, package
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_module_is_short(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 450
+    assert count_code_lines(text) <= 300
+
+
+def count_code_lines(text: str) -> int:
+    """Lines without docstrings, comments and blank lines."""
+    prose = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(line.strip()) and not line.strip().startswith("#") and n not in prose for n, line in lines)
+
+
+def test_function_names_explain_themselves():
+    names = Counter()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                names[node.name] += 1
+    assert not {"each", "there", "whole", "together", "lessons"} & set(names)
+    assert max(names[name] for name in ("read", "check", "load")) <= 1
+
+
+@pytest.mark.parametrize("module", TORCH_FREE)
+def test_planning_and_reporting_load_no_torch(module):
+    done = run_python(f"import sys, fadas.{module}; assert 'torch' not in sys.modules, 'torch'")
+    assert done.returncode == 0, done.stderr
+
+
+def test_plan_and_report_run_without_torch(tmp_path):
+    """The planner plans, and the report reads, while torch cannot be imported."""
+    code = """
+import sys
+sys.modules["torch"] = None
+import fadas
+plan = fadas.plan(fadas.Schedule(8, 4), 30, fadas.Large(), steps=20, seed=1)
+assert plan.statistics()["steps"] == 20
+from pathlib import Path
+from fadas.report.html import write_report
+from fadas.runs.reader import find_runs
+write_report(find_runs(Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+    data = ROOT / "tests" / "data" / "format-1" / "finished"
+    done = subprocess.run([sys.executable, "-c", code, data, tmp_path / "report.html"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_flower_loads_no_simulation_and_simulation_no_flower():
+    pytest.importorskip("flwr")
+    code = "import sys, fadas.{}; bad = [m for m in sys.modules if m.startswith('fadas.{}')]; assert not bad, bad"
+    for one, other in (("flower.strategy", "simulation"), ("simulation.simulator", "flower")):
+        done = run_python(code.format(one, other))
+        assert done.returncode == 0, done.stderr
+
+
+OLD_NAMES = {
+    "build": "ConfigError Diverged Interrupted lookup build convert",
+    "client": "LocalSGD train lessons job_seed check draws",
+    "ledger": "Job Ledger Schedule Step Refill whole TAUS tau_statistics",
+    "model": "Model Update ServerState FlatModule",
+    "combine": "Combine Mean ExampleWeighted StalenessWeighted Mixing Calibrated COMBINES weighted_sum mean",
+    "optim": "SGD Adam AMSGrad Yogi Adagrad Torch OPTIMIZERS MOMENTS",
+    "stepsize": "Constant DelayAdaptive Hinge Polynomial StepSize STEP_SIZES",
+    "delays": "Large Mild Uniform Lognormal Exponential Pareto Table Delays DELAYS",
+    "checks": "Checks finite",
+    "task": "Task Subsets cross_entropy accuracy",
+    "snapshot": "take restore",
+    "planner": "plan replan Plan",
+    "simulator": "simulate Simulation Record Progress",
+    "server": "Server Received",
+    "privacy": "Private Spending epsilon",
+    "robust": "Median Trimmed Clipped",
+    "faults": "Fault check",
+    "records": "Record JobRecord",
+    "experiment": "execute make_task make_plan make_simulation",
+    "config": "resolve RunConfig RunSettings seeds",
+    "tables": "load select",
+    "tasks.data": "Archive root",
+    "tasks.models": "MODELS cnn resnet18",
+    "executors.precision": "threads use Precision",
+}
+
+
+@pytest.mark.parametrize("module", OLD_NAMES)
+def test_old_import_path_works_with_a_warning(module):
+    names = OLD_NAMES[module].split()
+    code = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        f"    from fadas.{module} import {', '.join(names)}\n"
+        "told = [str(w.message) for w in caught if w.category is DeprecationWarning and 'has moved to' in str(w.message)]\n"
+        f"assert {module in ('task', 'snapshot')} or len(told) == {len(names)}, told"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_alias_leads_to_a_module():
+    from importlib import import_module
+
+    for old, targets in MOVED.items():
+        assert not (SOURCE / f"{old.replace('.', '/')}.py").exists(), old
+        assert [import_module(f"fadas.{target}") for target in targets.split()]
+    for (old, name), new in RENAMED.items():
+        assert any(hasattr(import_module(f"fadas.{target}"), new) for target in MOVED[old].split()), (old, name)
+
+
+def test_unknown_name_of_old_module_is_an_attribute_error():
+    done = run_python("import fadas.client; fadas.client.nothing")
+    assert "AttributeError: module 'fadas.client' has no attribute 'nothing'" in done.stderr
+
+
+REGISTERED = {  # names that could be meant for nothing else; the files where they may stand
+    "executors": ({"batched", "processes", "cuda", "ray"}, ("executors/", "cli/bench/", "runs/formats.py")),
+    "tasks": ({"digits", "cifar10", "cifar100", "rte", "mrpc", "sst2"}, ("tasks/", "cli/bench/", "cli/deploy.py")),
+    "sinks": ({"tensorboard"}, ("runs/", "experiments/")),
+}
+
+
+@pytest.mark.parametrize("kind", REGISTERED)
+def test_registered_names_stay_in_their_registry(kind):
+    names, allowed = REGISTERED[kind]
+    found = []
+    for path in MODULES:
+        place = path.relative_to(SOURCE).as_posix()
+        if place.startswith(allowed):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        devices = (
+            {node.comparators[0] for node in ast.walk(tree) if isinstance(node, ast.Compare)} if kind == "x" else set()
+        )
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value in names - {"cuda"} and node not in devices:
+                found.append(f"{place}:{node.lineno} {node.value}")
+    assert not found
+
+
+def test_wheel_holds_types_data_and_templates(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
+    if "No module named 'setuptools'" in done.stderr:
+        pytest.skip("setuptools is not installed")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = source.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    templates = {f"fadas/flower/template/{path.name}" for path in (SOURCE / "flower" / "template").iterdir()}
+    assert {"fadas/py.typed", "fadas/__init__.pyi", "fadas/paper/paper.toml"} | templates <= names
+    assert {f"fadas/{path.relative_to(SOURCE).as_posix()}" for path in MODULES} <= names
+
+
+def test_public_names_have_docstrings():
+    command = [Path(sys.executable).parent / "ruff", "check", "--select", "D1", "--ignore", "D105,D107", SOURCE]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_users_construct_documents_arguments_and_an_example():
+    import inspect
+
+    import fadas
+    from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, Combine, Optimizer, StepSize
+    from fadas.core.server import UpdateRule
+    from fadas.executors import EXECUTORS
+    from fadas.runs.sinks import SINKS, Sink
+    from fadas.simulation.delays import DELAYS, DelayModel
+
+    public = [getattr(fadas, name) for name in fadas.__all__]
+    registries = (ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, DELAYS, fadas.TASKS, EXECUTORS, SINKS)
+    registered = [entry for registry in registries for entry in registry.values()]
+    protocols = [Combine, Optimizer, StepSize, DelayModel, Sink, UpdateRule]
+    lacking = []
+    for thing in [*public, *registered, *protocols]:
+        thing = getattr(thing, "func", thing)  # of a partial
+        if inspect.ismodule(thing) or isinstance(thing, dict):
+            continue
+        text = describe(thing)
+        parameters = parameters_of(thing)
+        missing = [name for name in parameters if f"{name}:" not in text]
+        if missing or ("Example" not in text and not issubclass_of_error(thing)):
+            lacking.append((getattr(thing, "__name__", thing), missing))
+    assert not lacking
+
+
+def describe(thing) -> str:
+    call = getattr(type(thing), "__call__", None) if not callable_by_name(thing) else None
+    return "\n".join(
+        filter(None, (thing.__doc__, getattr(call, "__doc__", ""), getattr(thing.__init__, "__doc__", "")))
+    )
+
+
+def callable_by_name(thing) -> bool:
+    return isinstance(thing, type) or hasattr(thing, "__name__")
+
+
+def parameters_of(thing) -> list[str]:
+    import inspect
+
+    if isinstance(thing, type) and (issubclass(thing, Exception) or getattr(thing, "_is_protocol", False)):
+        return []
+    try:
+        return [p.name for p in inspect.signature(thing).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    except (TypeError, ValueError):
+        return []
+
+
+def issubclass_of_error(thing) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Exception)
