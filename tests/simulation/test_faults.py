@@ -32,5 +32,5 @@ def test_bad_faults_are_refused(bad):
 
 
 def test_fault_of_unknown_client_is_refused():
-    with pytest.raises(ValueError, match="names client 8, but there are 8"):
+    with pytest.raises(ValueError, match="the clients of a fault must be from 0 to 7, got 8"):
         make_faulty_simulation(make_task(), faults=(Fault("nan", (8,)),))

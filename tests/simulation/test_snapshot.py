@@ -124,7 +124,7 @@ def test_abandoned_simulation_can_be_saved_but_not_replayed(executor):
     assert kept.keys() == tensors.keys()
     assert all(torch.equal(kept[name], tensor) for name, tensor in tensors.items())
     assert bool(values["finished"]) == (executor == "batched")
-    with pytest.raises(RuntimeError, match="played once"):
+    with pytest.raises(RuntimeError, match="can be iterated once"):
         list(simulation)
 
 

@@ -44,7 +44,7 @@ def test_gamma_beside_shares_is_refused():
 
 def test_empty_tier_is_warned_of_with_seed_and_range():
     seed = next(s for s in range(100) if fadas.Large().empty_tiers(10, np.random.default_rng([s, 2])) == ["large"])
-    with pytest.warns(FadasWarning, match=rf"seed {seed}: of 10 clients, none .*'large' \(50 to 80\).*shares"):
+    with pytest.warns(FadasWarning, match=rf"seed {seed}: none of the 10 clients .*'large' \(50 to 80\).*shares"):
         make_plan(fadas.Large(), seed=seed)
 
 

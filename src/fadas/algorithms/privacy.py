@@ -53,8 +53,8 @@ class Private:
         """Return the noisy mean of the clipped deltas."""
         if updates[0].buffers.numel():
             raise ValueError(
-                "differential privacy needs a model without buffers: BatchNorm's statistics, for example, would be sent "
-                "without noise; use GroupNorm"
+                "differential privacy needs a model without buffers, because buffers such as BatchNorm's statistics "
+                "would be sent without noise; use GroupNorm"
             )
         total = torch.zeros_like(state.model.params)
         for update in updates:

@@ -48,6 +48,7 @@ class Constant:
         positive(eta=self.eta)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         return self.eta
 
 
@@ -75,6 +76,7 @@ class DelayAdaptive:
         one_of(("scaled", "capped"), form=self.form)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         tau_max = max(step.delays)
         if tau_max <= self.tau_c:
             return self.eta
@@ -103,6 +105,7 @@ class Hinge:
         not_negative(b=self.b)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         late = max(step.delays) - self.b
         return self.eta if late <= 0 else self.eta / (self.a * late + 1)
 
@@ -126,6 +129,7 @@ class Polynomial:
         positive(eta=self.eta, a=self.a)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         return self.eta * (1 + max(step.delays)) ** -self.a
 
 
@@ -148,6 +152,7 @@ class Warmup:
         at_least(1, steps=self.steps)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         return min(1.0, (step.index + 1) / self.steps) * self.then(step)
 
 
@@ -176,6 +181,7 @@ class Cosine:
         fraction(floor=self.floor)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         done = min(1.0, step.index / self.steps)
         factor = self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
         return self.eta * factor * self.then(step)
@@ -203,6 +209,7 @@ class InverseSqrt:
         positive(eta=self.eta)
 
     def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
         return self.eta * min(1.0, math.sqrt(self.steps / (step.index + 1))) * self.then(step)
 
 

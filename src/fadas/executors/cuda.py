@@ -85,7 +85,7 @@ class Cuda(Executor):
         drawn = random_devices(FlatModule(task.module(seed), device), task)
         if "cpu" in drawn:
             raise RuntimeError("the module or the loss draws random numbers on the host, which a graph would repeat")
-        # Captured dropout takes its seed from the device's only generator. Each job sets this seed, so one job at a time.
+        # Captured dropout takes its seed from the device's only generator. Each job sets it, so jobs run one by one.
         self.random = "cuda" in drawn
         streams = 1 if self.random else streams
         self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
@@ -111,7 +111,7 @@ class Cuda(Executor):
             self.evaluate(self.evaluation.read())  # compile now, and not during the first round
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return a context in which torch trains in the chosen precision."""
+        """Return torch's autocast to bfloat16, enabled if the precision is "bf16"."""
         return torch.autocast("cuda", torch.bfloat16, enabled=self._autocast)
 
     def submit(self, job: Job, start: Model, due: int) -> None:
@@ -144,7 +144,7 @@ class Cuda(Executor):
         return update
 
     def evaluate(self, model: Model) -> dict[str, float]:
-        """Return the task's metrics of a model, computed on a stream of their own."""
+        """Return the task's metrics of a model, computed on a separate stream."""
         stream = self._evaluation_stream
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream), self.autocast():
@@ -317,7 +317,7 @@ class Lane:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Turn garbage collection off. If it destroyed another executor's graphs during a capture, the capture would fail."""
+    """Turn garbage collection off temporarily. Destroying another executor's graphs would break a running capture."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()

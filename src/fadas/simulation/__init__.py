@@ -1,1 +1,1 @@
-"""Virtual time: delays, faults, the plan and the simulator."""
+"""Simulation in virtual time: delays, faults, the plan and the simulator."""

@@ -1,7 +1,8 @@
 """Delay models: how long a job takes, in virtual time.
 
-A model is bound once to a number of clients (drawing whatever is fixed per client) and then maps (client, u) to a
-duration, where u is the job's own uniform number in (0, 1): the inverse of the duration's distribution function.
+A model is bound once to a number of clients. Binding draws what is fixed for each client, and returns a function
+(client, u) -> duration. Each job has its own u, a uniform random number in (0, 1). The function is the inverse of the
+duration's distribution function.
 """
 
 import csv
@@ -16,13 +17,31 @@ from typing import Protocol
 import numpy as np
 
 from fadas.simulation.faults import Fault
-from fadas.validate import Range, check_range, positive
+from fadas.validate import Range, check_range, fraction, positive
 
 Duration = Callable[[int, float], float]
 
 
 class DelayModel(Protocol):
-    def bind(self, clients: int, rng: np.random.Generator) -> Duration: ...
+    """A distribution of durations.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Fixed:
+        ...     duration: float = 1.0
+        ...
+        ...     def bind(self, clients, rng):
+        ...         return lambda client, u: self.duration
+    """
+
+    def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Return the function (client, u) -> duration.
+
+        Args:
+            clients: The number of clients.
+            rng: A generator for what is drawn once per client.
+        """
+        ...
 
 
 _TIERS = ("small", "medium", "large")
@@ -32,9 +51,9 @@ _TIERS = ("small", "medium", "large")
 class Large:
     """The paper's large worst-case delays: most jobs take 1 to 5, those of a few clients 50 to 80.
 
-    Each client belongs to one of three tiers. Its durations are uniform in the range of its tier, and drawn for every
-    job. By default the tiers are drawn: a client draws from Dirichlet(3 gamma, 2 gamma, gamma) and belongs to the
-    largest coordinate. Small federations may then have an empty tier; `shares` fixes the tiers instead.
+    Each client belongs to one of three tiers. The duration of each job is uniform in the range of its client's tier.
+    By default the tiers are random: a client draws from Dirichlet(3 gamma, 2 gamma, gamma), and its tier is the largest
+    coordinate. With few clients a tier may be empty. Set `shares` to fix the sizes of the tiers.
 
     | gamma | small | medium | large |
     |-------|-------|--------|-------|
@@ -44,7 +63,7 @@ class Large:
     | 5     | 84 %  | 15 %   | 1 %   |
 
     Args:
-        gamma: How the tiers are drawn. A smaller gamma puts more clients into the large tier, as the table shows.
+        gamma: Concentration of the Dirichlet distribution. A smaller gamma puts more clients into the large tier.
         small: The range of durations of the small tier.
         medium: The range of the medium tier.
         large: The range of the large tier.
@@ -84,7 +103,7 @@ class Large:
         return [name for name, count in zip(_TIERS, counts, strict=True) if not count]
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
-        """Draw the clients' tiers, and return their durations."""
+        """Draw the clients' tiers. Return the function (client, u) -> duration."""
         ranges = (self.small, self.medium, self.large)
         tier: list[int] = self.tiers(clients, rng).tolist()
 
@@ -96,7 +115,7 @@ class Large:
 
 
 def _round_shares(shares: Sequence[float], clients: int) -> list[int]:
-    """Return how many clients each share stands for: rounded down, and the rest to the largest remainders."""
+    """Return the number of clients for each share, by the method of largest remainders."""
     exact = [share * clients for share in shares]
     counts = [math.floor(value + 1e-9) for value in exact]
     by_remainder = sorted(range(len(shares)), key=lambda k: (counts[k] - exact[k], k))
@@ -110,7 +129,7 @@ class Mild(Large):
     """The paper's mild delays: as `Large`, but the large tier takes 5 to 8.
 
     Args:
-        gamma: How the tiers are drawn. See `Large`.
+        gamma: Concentration of the Dirichlet distribution. See `Large`.
         small: The range of durations of the small tier.
         medium: The range of the medium tier.
         large: The range of the large tier.
@@ -125,7 +144,15 @@ class Mild(Large):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every job takes a time uniform in [low, high]."""
+    """Durations that are uniform in [low, high].
+
+    Args:
+        low: The shortest duration.
+        high: The longest duration.
+
+    Example:
+        >>> Uniform(low=1.0, high=3.0)
+    """
 
     low: float = 1.0
     high: float = 2.0
@@ -134,12 +161,21 @@ class Uniform:
         check_range("low, high", (self.low, self.high))
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Return the function (client, u) -> duration."""
         return lambda client, u: self.low + (self.high - self.low) * u
 
 
 @dataclass(frozen=True)
 class Lognormal:
-    """Lognormal durations with the given median; `sigma` is the standard deviation of the logarithm."""
+    """Lognormal durations.
+
+    Args:
+        median: The median duration.
+        sigma: The standard deviation of the duration's logarithm.
+
+    Example:
+        >>> Lognormal(median=2.0, sigma=0.5)
+    """
 
     median: float = 1.0
     sigma: float = 1.0
@@ -148,13 +184,21 @@ class Lognormal:
         positive(median=self.median, sigma=self.sigma)
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Return the function (client, u) -> duration."""
         quantile = NormalDist(math.log(self.median), self.sigma).inv_cdf
         return lambda client, u: math.exp(quantile(u))
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """Exponential durations (memoryless arrivals) with the given mean."""
+    """Exponential durations, which give memoryless arrivals.
+
+    Args:
+        mean: The mean duration.
+
+    Example:
+        >>> Exponential(mean=2.0)
+    """
 
     mean: float = 1.0
 
@@ -162,12 +206,21 @@ class Exponential:
         positive(mean=self.mean)
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Return the function (client, u) -> duration."""
         return lambda client, u: -self.mean * math.log1p(-u)
 
 
 @dataclass(frozen=True)
 class Pareto:
-    """Pareto durations: at least `scale`, with a tail that is heavier for a smaller `shape`."""
+    """Pareto durations.
+
+    Args:
+        scale: The shortest duration.
+        shape: The tail index. A smaller shape gives a heavier tail.
+
+    Example:
+        >>> Pareto(scale=1.0, shape=1.5)
+    """
 
     scale: float = 1.0
     shape: float = 1.5
@@ -176,28 +229,51 @@ class Pareto:
         positive(scale=self.scale, shape=self.shape)
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Return the function (client, u) -> duration."""
         return lambda client, u: self.scale * (1 - u) ** (-1 / self.shape)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Per-client durations from a CSV file with the columns client, low, high: uniform in [low, high].
+    """Durations from a CSV file, with a range for each client.
 
-    With a `digest` (as a run's saved settings have), the file must still be the one it was.
+    The first line is `client,low,high`. Every client has one row, and its durations are uniform in [low, high].
+
+    Args:
+        path: The CSV file.
+        digest: The expected SHA-256 digest of the file. A run's saved settings hold it, so that a changed file is
+            noticed. None: any file.
+
+    Example:
+        >>> Path("delays.csv").write_text("client,low,high\\n0,1.0,2.0\\n1,50.0,80.0\\n")
+        >>> Table("delays.csv")
     """
 
     path: str
     digest: str | None = None
 
     def file_digest(self) -> str:
+        """Return the file's SHA-256 digest.
+
+        Raises:
+            ValueError: The file cannot be read.
+        """
         try:
             return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
         except OSError as error:
             raise ValueError(f"cannot read the delay table {self.path}: {error.strerror}") from None
 
     def bind(self, clients: int, rng: np.random.Generator) -> Duration:
+        """Read the file. Return the function (client, u) -> duration.
+
+        Raises:
+            ValueError: The file cannot be read, is not a valid table, has changed, or lacks a client.
+        """
         if self.digest not in (None, self.file_digest()):
-            raise ValueError(f"the delay table {self.path} is not what it was when these settings were saved")
+            raise ValueError(
+                f"the delay table {self.path} has changed since these settings were saved; restore the file, or use "
+                "the original settings"
+            )
         ranges = self._read_table()
         missing = next((c for c in range(clients) if c not in ranges), None)
         if missing is not None:
@@ -235,11 +311,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Delays:
-    """A delay model with what may go wrong on top of it.
+    """A delay model, with dropout, a deadline and faults.
 
-    A job drops out with probability `dropout`, at a uniformly random moment of its duration. A job that would take
-    longer than `deadline` is given up then. With `scale_by_data`, a duration grows with the client's data: it is
-    multiplied by the client's number of examples over the mean number.
+    Args:
+        model: How long jobs take.
+        dropout: The probability that a job drops out, at a uniformly random moment of its duration.
+        deadline: A job that would take longer is cancelled after this time. None: no deadline.
+        scale_by_data: Multiply a client's durations by its number of examples, relative to the mean over the clients.
+        faults: Clients that fail or report wrong updates.
+
+    Example:
+        >>> Delays(Large(shares=(0.6, 0.3, 0.1)), dropout=0.05, deadline=60.0)
     """
 
     model: DelayModel = Large()
@@ -249,12 +331,18 @@ class Delays:
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be a probability below 1, not {self.dropout}")
+        fraction(dropout=self.dropout)
         if self.deadline is not None:
             positive(deadline=self.deadline)
 
     def bind(self, clients: int, rng: np.random.Generator, sizes: Sequence[int] | None = None) -> Duration:
+        """Return the function (client, u) -> duration, without dropout, deadline and faults.
+
+        Args:
+            clients: The number of clients.
+            rng: A generator for what is drawn once per client.
+            sizes: The number of examples of each client, for `scale_by_data`.
+        """
         duration = self.model.bind(clients, rng)
         if not self.scale_by_data:
             return duration

@@ -1,4 +1,4 @@
-"""What faulty clients make of their updates, as the plan's faults have it."""
+"""Updates of faulty clients, according to the plan's faults."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from fadas.simulation.planner import Plan
 
 
 def apply_faults(update: Update, plan: Plan) -> Update:
-    """The update as the client reports it. Noise is a function of the run's seed and the job."""
+    """Return the update as a possibly faulty client reports it. Noise is a function of the run's seed and the job."""
     job, delta = update.job, update.delta
     for fault in plan.delays.faults:
         if not fault.hits(job.client, float(plan.start[job.id])):

@@ -1,7 +1,7 @@
 """The plan: the whole timeline of a run, known before anything is trained.
 
-Durations do not depend on what training produces, so the ledger can be played against a virtual clock first. The plan
-says which client trains from which version, when each job ends and how, and when the server steps.
+Durations do not depend on the results of training, so the planner drives the ledger with a virtual clock first. The
+plan says which client trains from which version, when and how each job ends, and when the server takes a step.
 """
 
 import heapq
@@ -15,23 +15,43 @@ import numpy as np
 
 from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.records import LATEST, tau_statistics
+from fadas.errors import FadasWarning
 from fadas.rng import DROPOUT, DURATION, TIER
 from fadas.simulation.delays import DelayModel, Delays, Large
 from fadas.simulation.faults import check_clients, is_failing, last_outage_end
-from fadas.validate import Range, whole_number
+from fadas.validate import Range, at_least, positive, whole_number
 
 ARRIVED, DROPPED, EXPIRED, REFUSED = range(4)
-_BLOCK = 1 << 14
-_MOST = 100_000_000  # updates: ten gigabytes of plan
-_WAIT = 1_000_000  # jobs in vain while failures last that will pass: seconds of planning
+_BLOCK = 1 << 14  # random numbers that are drawn at once
+_MOST = 100_000_000  # updates: such a plan takes ten gigabytes
+_WAIT = 1_000_000  # jobs that may be lost during temporary failures: they take seconds of planning
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Arrays over jobs (`client`, `version`, `start`, `end`, `outcome`), over endings (`ended`) and steps (`time`).
+    """The timeline of a run, as arrays. `fadas.plan` makes it.
 
-    `ended` holds job ids in the order in which the jobs end, up to the arrival that closes the last step; the jobs
-    that are not in it end later, or not within the limits.
+    Args:
+        schedule: M_c, M and the refill rule.
+        clients: The number of clients.
+        seed: The run's seed.
+        delays: How long jobs take, and what goes wrong.
+        sizes: The number of examples of each client, if the delays depend on it.
+        limits: The largest number of server steps, and the end in virtual time.
+        client: By job id: the client.
+        version: By job id: the version that tau counts from.
+        start: By job id: the start in virtual time.
+        end: By job id: the end in virtual time.
+        outcome: By job id: how the job ends. 0: its update arrives. 1: it drops out. 2: it misses the deadline. 3: its
+            update is refused.
+        ended: Job ids in the order in which the jobs end, up to the arrival that closes the last step. Other jobs end
+            later.
+        time: By server step: its virtual time.
+
+    Example:
+        >>> plan = fadas.plan(fadas.Schedule(concurrency=25, buffer=5), clients=50, steps=500, seed=1)
+        >>> plan.arrivals.shape
+        (500, 5)
     """
 
     schedule: Schedule
@@ -39,7 +59,7 @@ class Plan:
     seed: int
     delays: Delays
     sizes: Sequence[int] | None
-    limits: tuple[int | None, float | None]  # server steps, virtual time
+    limits: tuple[int | None, float | None]
     client: np.ndarray
     version: np.ndarray
     start: np.ndarray
@@ -49,14 +69,16 @@ class Plan:
     time: np.ndarray
 
     def ledger(self) -> Ledger:
-        """A fresh ledger that hands out the very jobs of this plan when it is driven by the plan's endings."""
+        """Return a new ledger. Driven along `ended`, it assigns exactly the jobs of this plan."""
         return Ledger(self.schedule, self.clients, self.seed)
 
     def job(self, id: int) -> Job:
+        """Return the job with this id."""
         return Job(id, int(self.client[id]), int(self.version[id]))
 
     @property
     def steps(self) -> int:
+        """The number of server steps."""
         return len(self.time)
 
     @cached_property
@@ -66,25 +88,25 @@ class Plan:
 
     @cached_property
     def needed(self) -> np.ndarray:
-        """For each job: does its update reach a server step? The others need not be trained."""
+        """For each job: is its update part of a server step? Other jobs need not be trained."""
         mask = np.zeros(len(self.client), bool)
         mask[self.arrivals] = True
         return mask
 
     @cached_property
     def due(self) -> np.ndarray:
-        """For each job: its place in the order of endings, after all others where it never ends."""
-        places = np.full(len(self.client), len(self.ended))
-        places[self.ended] = np.arange(len(self.ended))
-        return places
+        """For each job: its index in `ended`, or the length of `ended` if it is not there."""
+        positions = np.full(len(self.client), len(self.ended))
+        positions[self.ended] = np.arange(len(self.ended))
+        return positions
 
     @cached_property
     def tau(self) -> np.ndarray:
-        """The delay of every update: [steps, M]."""
+        """The delay of every update, in server versions: [steps, M]."""
         return np.arange(self.steps)[:, None] - self.version[self.arrivals]
 
     def statistics(self) -> dict[str, float]:
-        """What `fadas plan` prints. tau_avg and tau_med are taken over each step's largest delay, as in the paper."""
+        """Return what `fadas plan` prints. As in the paper, tau_avg and tau_med are over each step's largest delay."""
         outcomes = np.bincount(self.outcome[self.ended], minlength=4)
         return {
             **tau_statistics(self.tau.max(1).tolist()),
@@ -107,23 +129,23 @@ def plan(
     seed: int = 0,
     sizes: Sequence[int] | None = None,
 ) -> Plan:
-    """Plan a run: play the schedule against virtual time until the first of its limits.
+    """Plan a run: drive the schedule in virtual time, until the first limit is reached.
 
     Args:
         schedule: M_c, M and the refill rule.
         clients: The number of clients.
-        delays: How long jobs take, and what goes wrong. A delay model alone will do. None: the paper's large delays.
+        delays: How long jobs take, and what goes wrong. A delay model alone is enough. None: the paper's large delays.
         steps: End after this many server steps.
         updates: End after this many client updates.
         time: End at this virtual time.
         seed: The run's seed.
-        sizes: The examples of each client, for delays that scale with the data.
+        sizes: The number of examples of each client, for delays that scale with the data.
 
     Returns:
-        The plan: who trains from which version, when each job ends and how, and when the server steps.
+        The plan: which client trains from which version, when and how each job ends, and when the server takes a step.
 
     Raises:
-        ValueError: There is no limit, or no server step is possible within the limits.
+        ValueError: There is no limit, no server step is possible within the limits, or the plan would be too large.
 
     Example:
         >>> plan = fadas.plan(fadas.Schedule(concurrency=25, buffer=5), clients=50, steps=500, seed=1)
@@ -140,11 +162,10 @@ def plan(
             f"the limits (steps={steps}, updates={updates}) do not allow one step of {schedule.buffer} updates"
         )
     if limits and min(limits) * schedule.buffer > _MOST:
-        raise ValueError(f"{min(limits) * schedule.buffer:,} updates are more than a plan can hold ({_MOST:,})")
-    if time is not None and not 0 < time < float("inf"):
-        raise ValueError(f"the time limit must be positive, not {time}")
-    if seed < 0:
-        raise ValueError(f"the seed must not be negative, not {seed}")
+        raise ValueError(f"a plan holds at most {_MOST:,} updates, got {min(limits) * schedule.buffer:,}")
+    if time is not None:
+        positive(time=time)
+    at_least(0, seed=seed)
     ledger = Ledger(schedule, clients, seed)
     delays = delays if isinstance(delays, Delays) else Delays() if delays is None else Delays(delays)
     check_clients(delays.faults, clients)
@@ -157,26 +178,31 @@ def plan(
 
 
 def _warn_of_empty_tiers(delays: Delays, clients: int, seed: int) -> None:
-    """Warn if the delays of this seed lack the stragglers, or another tier, that their name promises."""
+    """Warn if the delays of this seed lack a tier, for example the stragglers."""
     if not isinstance(delays.model, Large):
         return
     if empty := delays.model.empty_tiers(clients, np.random.default_rng([seed, TIER])):
-        ranges = ", ".join(f"{name!r} ({_span(getattr(delays.model, name))})" for name in empty)
+        ranges = ", ".join(f"{name!r} ({_format_range(getattr(delays.model, name))})" for name in empty)
         warnings.warn(
-            f"seed {seed}: of {clients} clients, none has delays of the tier {ranges}; fix the tiers with "
+            f"seed {seed}: none of the {clients} clients is in the delay tier {ranges}; fix the tiers with "
             "`shares`, for example shares = [0.6, 0.3, 0.1]",
+            FadasWarning,
             stacklevel=3,
         )
 
 
-def _span(bounds: Range) -> str:
+def _format_range(bounds: Range) -> str:
     return f"{bounds[0]:g} to {bounds[1]:g}"
 
 
 def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:
-    """The plan as it is when the update that was to arrive as `old.ended[position]` has been refused.
+    """Return a new plan after the server has refused an update. The past stays as it was.
 
-    What came before stays as it was. `ledger` has dropped the job and started `jobs` in its place; it is not changed.
+    Args:
+        old: The plan so far.
+        position: The refused update belongs to the job `old.ended[position]`.
+        ledger: A ledger that has dropped this job. It is not changed.
+        jobs: The jobs that the ledger has started in its place.
     """
     id = int(old.ended[position])
     timeline = _Timeline(old.delays, old.clients, old.seed, old.sizes)
@@ -188,7 +214,7 @@ def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:
 
 
 class _Timeline:
-    """The jobs so far, with a heap of (end, id) for those that are running."""
+    """The jobs so far, and a heap of (end, id) of the running jobs."""
 
     def __init__(self, delays: Delays, clients: int, seed: int, sizes: Sequence[int] | None) -> None:
         self.delays = delays
@@ -198,12 +224,12 @@ class _Timeline:
         self.client, self.version, self.outcome = array("q"), array("q"), array("b")
         self.start, self.end = array("d"), array("d")
         self.ended = array("q")
-        self.time = array("d")  # of the server steps
-        self._closed = 0  # endings up to the last step
+        self.time = array("d")  # by server step
+        self._closed = 0  # how many jobs have ended up to the last step
         self.running: list[tuple[float, int]] = []
 
     def continue_from(self, old: Plan, position: int, jobs: int, ledger: Ledger) -> None:
-        """Take over what an earlier plan says of the time up to `position`, where so many jobs had begun."""
+        """Copy an earlier plan up to `position`, when the first `jobs` jobs had begun."""
         for name in ("client", "version", "outcome", "start", "end"):
             getattr(self, name).extend(getattr(old, name)[:jobs].tolist())
         self.ended.extend(old.ended[: position + 1].tolist())
@@ -213,33 +239,34 @@ class _Timeline:
             self._closed = 1 + int(np.flatnonzero(old.ended[: position + 1] == last)[0])
         self.running = [(self.end[id], id) for id in ledger.running if id < jobs]
         heapq.heapify(self.running)
-        if block := jobs // _BLOCK:  # whole blocks of random numbers belong to jobs that have begun
+        if block := jobs // _BLOCK:  # skip the blocks whose jobs have all begun
             for rng in (self.durations_rng, self.dropouts_rng):
                 rng.bit_generator.advance(block * _BLOCK)  # type: ignore[attr-defined]
         if jobs % _BLOCK:
             self._draw()
 
     def play(self, ledger: Ledger, steps: int | None, until: float | None) -> None:
-        """Run until the limit."""
+        """Drive the ledger in virtual time until the first limit: server steps, or the time `until`."""
         times = self.time
         last_arrival = len(self.ended)
         patience = min(int(1000 / (1 - self.delays.dropout)), 1_000_000) + 100 * ledger.schedule.concurrency
-        passes, waited = last_outage_end(self.delays.faults), 0
+        outages_end, waited = last_outage_end(self.delays.faults), 0
         while steps is None or len(times) < steps:
             now, id = heapq.heappop(self.running)
             if until is not None and now > until:
                 break
             self.ended.append(id)
             if len(self.ended) > _MOST:
-                raise ValueError(f"the time limit ({until}) allows more than {_MOST:,} jobs, more than a plan can hold")
+                raise ValueError(f"a plan holds at most {_MOST:,} jobs, and the time limit ({until}) allows more")
             job = ledger.running[id]
             if self.outcome[id] != ARRIVED:
-                if self.start[id] < passes and waited < _WAIT:  # what passes is waited for
+                if self.start[id] < outages_end and waited < _WAIT:  # wait for the end of temporary failures
                     waited, last_arrival = waited + 1, len(self.ended)
                 if len(self.ended) - last_arrival > patience:
-                    text = f"no update arrived in {waited + patience:,} jobs: all clients are stopped by {self._why()}"
-                    if self.start[id] < passes:  # else it is for ever, as far as can be told
-                        text += f"; failures last until time {passes:g}, too far from {now:g} to be waited for"
+                    causes = self._possible_causes()
+                    text = f"no update arrived in {waited + patience:,} jobs: all clients are stopped by {causes}"
+                    if self.start[id] < outages_end:  # otherwise nothing shows that the failures ever end
+                        text += f"; failures last until time {outages_end:g}, too long after {now:g} to wait"
                     raise ValueError(text)
                 self.dispatch(ledger.drop(job), now)
                 continue
@@ -251,19 +278,21 @@ class _Timeline:
                 self._closed = last_arrival
         if not times:
             raise ValueError(f"the time limit ({until}) ends before the first server step")
-        del self.ended[self._closed :]  # what ended after the last step belongs to a step that never closed
+        del self.ended[self._closed :]  # later endings belong to a step that was never taken
 
-    def _why(self) -> str:
-        """What may keep updates from arriving."""
+    def _possible_causes(self) -> str:
+        """Return what may keep updates from arriving."""
         failing = any(fault.kind == "fail" for fault in self.delays.faults)
         causes = {"the deadline": self.delays.deadline, "the dropout": self.delays.dropout, "[faults]": failing}
-        return " or ".join(cause for cause, there in causes.items() if there)
+        return " or ".join(cause for cause, active in causes.items() if active)
 
     def _draw(self) -> None:
+        """Draw the random numbers of the next block of jobs."""
         self._u = np.maximum(self.durations_rng.random(_BLOCK), 2.0**-54).tolist()
         self._v = self.dropouts_rng.random(_BLOCK).tolist() if self.delays.dropout else None
 
     def dispatch(self, jobs: list[Job], now: float) -> None:
+        """Start jobs: decide when and how each of them ends."""
         for job in jobs:
             k = job.id % _BLOCK
             if k == 0:  # job ids are consecutive, so the k-th number of a stream belongs to the k-th job
@@ -271,16 +300,17 @@ class _Timeline:
             length = self.duration(job.client, self._u[k])
             outcome = ARRIVED
             if self._v and self._v[k] < self.delays.dropout:
-                # given that v < dropout, v / dropout is uniform again: the share of the work done before dropping out
+                # Given v < dropout, v / dropout is uniform too. It is the share of the work done before dropping out.
                 length, outcome = length * self._v[k] / self.delays.dropout, DROPPED
             if self.delays.faults and is_failing(self.delays.faults, job.client, now):
                 outcome = DROPPED
             if self.delays.deadline is not None and length > self.delays.deadline:
                 length, outcome = self.delays.deadline, EXPIRED
             end = now + length
-            if not now < end < LATEST:  # also when adding a tiny length does not move the clock
+            if not now < end < LATEST:  # also false if the length is too small to change the time
                 raise ValueError(
-                    f"client {job.client} took {length} at time {now}: durations must be positive, times below {LATEST}"
+                    f"client {job.client} at time {now}: a duration must be positive and end before time {LATEST}, "
+                    f"got {length}"
                 )
             heapq.heappush(self.running, (end, job.id))
             self.client.append(job.client)
@@ -290,5 +320,6 @@ class _Timeline:
             self.end.append(end)
 
     def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a `Plan`."""
         names = ("client", "version", "outcome", "start", "end", "ended", "time")
         return {name: np.array(getattr(self, name)) for name in names}

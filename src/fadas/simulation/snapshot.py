@@ -1,8 +1,13 @@
-"""A simulation's state as tensors and plain values, and back: exact resume.
+"""Snapshots of a simulation as tensors and plain values, for exact resume.
 
-The ledger is not in it: driving a fresh one along the plan up to the same point gives the same. What is in it is what
-cannot be had again for less than training: x_t, the optimizer's memory, the versions that running jobs need,
-the buffer, and updates that are trained but not yet due.
+A snapshot holds what only training could reproduce:
+
+- x_t and the optimizer's memory
+- the versions that running jobs start from
+- the buffer
+- updates that are trained but not yet due
+
+The ledger is not included. `restore` drives a new ledger along the plan up to the same position.
 """
 
 from collections.abc import Mapping
@@ -19,7 +24,15 @@ from fadas.simulation.simulator import Simulation, SimulationProgress
 
 
 def take(simulation: Simulation) -> State:
-    """The state after the last record, or where the simulation was stopped."""
+    """Return the state of a simulation after its last record, or at the point where it was stopped.
+
+    Returns:
+        Tensors by name, and values that JSON can hold.
+
+    Example:
+        >>> tensors, values = fadas.snapshot.take(simulation)
+        >>> fadas.snapshot.restore(other, tensors, values)
+    """
     server, progress = simulation.server, simulation.progress
     tensors, values = save_server(server)
     finished, values["finished"] = save_updates("finished", simulation.finished)
@@ -35,13 +48,26 @@ def take(simulation: Simulation) -> State:
 
 
 def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Let a fresh simulation go on from there. Where the state does not fit it, an error, and nothing has changed."""
+    """Continue from a snapshot with a new simulation of the same run.
+
+    Args:
+        simulation: A simulation that has not started.
+        tensors: The tensors that `take` returned.
+        values: The values that `take` returned.
+
+    Raises:
+        ValueError: The snapshot does not fit the simulation, which is then unchanged.
+
+    Example:
+        >>> tensors, values = fadas.snapshot.take(simulation)
+        >>> fadas.snapshot.restore(other, tensors, values)
+    """
     server, like = simulation.server, simulation.server.model
     tensors = {name: tensor.to(like.params.device) for name, tensor in tensors.items()}
     progress = SimulationProgress(**values["progress"])
     plan, ledger = _replay(simulation.plan, progress.position, set(progress.refusals))
     if ledger.version != values["version"] or [list(job) for job in ledger.buffer] != [u[0] for u in values["buffer"]]:
-        raise ValueError("it belongs to another run")
+        raise ValueError("the snapshot belongs to another run")
     running, late = ledger.running.values(), set(values["late"])
     versions = {
         version: Model(
@@ -52,20 +78,20 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     }
     finished = load_updates("finished", tensors, values["finished"], like)
     load_server(server, tensors, values)
-    versions[ledger.version] = server.model  # one version is held once
+    versions[ledger.version] = server.model  # the current version is held only once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
     server.delta_base = {id: versions[ledger.running[id].version] for id in late}
     simulation.continue_from(plan, progress, finished)
 
 
 def _replay(plan: Plan, position: int, refusals: set[int]) -> tuple[Plan, Ledger]:
-    """Drive a fresh ledger along the plan up to a position, planning anew wherever that was done before."""
+    """Drive a new ledger along the plan up to a position. Plan again after each refusal, as the first run did."""
     ledger = plan.ledger()
     ledger.start()
-    for place in range(position):
-        job = plan.job(int(plan.ended[place]))
-        if place in refusals:
-            plan = replan(plan, place, ledger, ledger.drop(job))
+    for index in range(position):
+        job = plan.job(int(plan.ended[index]))
+        if index in refusals:
+            plan = replan(plan, index, ledger, ledger.drop(job))
         elif plan.outcome[job.id] == ARRIVED:
             ledger.arrive(job)
         else:

@@ -35,7 +35,15 @@ class Block(nn.Module):
 
 
 def resnet18(classes: int, norm: Norm = nn.BatchNorm2d) -> nn.Module:
-    """Return a ResNet-18 with a 3x3 stem and no max-pooling: 11.2M parameters for 10 classes."""
+    """Return a ResNet-18 with a 3x3 stem and no max-pooling: 11.2M parameters for 10 classes.
+
+    Args:
+        classes: The number of classes.
+        norm: Makes a normalisation layer for a number of channels.
+
+    Example:
+        >>> network = resnet18(classes=10)
+    """
     layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), norm(64), nn.ReLU()]
     channels = 64
     for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -45,12 +53,26 @@ def resnet18(classes: int, norm: Norm = nn.BatchNorm2d) -> nn.Module:
 
 
 def resnet18_gn(classes: int) -> nn.Module:
-    """Return a ResNet-18 with GroupNorm (32 groups). It has no statistics, and examples do not affect each other."""
+    """Return a ResNet-18 with GroupNorm (32 groups). It has no statistics, and examples do not affect each other.
+
+    Args:
+        classes: The number of classes.
+
+    Example:
+        >>> network = resnet18_gn(classes=10)
+    """
     return resnet18(classes, lambda width: nn.GroupNorm(32, width))
 
 
 def cnn(classes: int) -> nn.Module:
-    """Return a small network for CPUs: two convolutions, 57,398 parameters for 10 classes."""
+    """Return a small network for CPUs: two convolutions, 57,398 parameters for 10 classes.
+
+    Args:
+        classes: The number of classes.
+
+    Example:
+        >>> network = cnn(classes=10)
+    """
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, stride=2, padding=1),
         nn.ReLU(),

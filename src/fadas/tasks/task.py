@@ -15,36 +15,63 @@ from torch.utils.data import Dataset
 
 from fadas.rng import INIT, mix
 
-Data = Sequence[Tensor]  # inputs..., targets; all of one length
+Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
 Metric = Callable[[Tensor, Tensor], Tensor]  # (all outputs, all targets) -> a number
-# Inputs as they are stored -> inputs as the module takes them. With a generator: for training, augmented at random.
+# Stored inputs -> inputs for the module. Training passes a generator, for random augmentation; evaluation passes None.
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
 Save = Callable[[nn.Module, Path], None]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of each example.
+
+    Args:
+        outputs: The logits.
+        targets: Labels, or a probability for each class.
+
+    Example:
+        >>> cross_entropy(torch.randn(8, 3), torch.zeros(8, dtype=torch.int64)).shape
+        torch.Size([8])
+    """
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The share of examples whose label has the largest of their outputs, one for each class."""
+    """Return the share of examples whose largest output is that of their label.
+
+    Args:
+        outputs: One output per class, of shape [examples, classes].
+        targets: One label per example.
+
+    Example:
+        >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
+        tensor(0.5000, dtype=torch.float64)
+    """
     classes = outputs.shape[1] if outputs.dim() > 1 else 1
-    if classes < 2 or outputs[:, 0].shape != targets.shape:  # which would compare something, but not that
-        shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+    if classes < 2 or outputs[:, 0].shape != targets.shape:  # torch would broadcast and compare something else
+        shapes = f"outputs of shape {list(outputs.shape)} and targets of shape {list(targets.shape)}"
         needs = "accuracy needs an output per class and a label per example"
-        raise ValueError(f"{needs}, not {shapes}; give the task metrics of its own")
+        raise ValueError(f"{needs}, got {shapes}; set Task.metrics to other metrics")
     return (outputs.argmax(1) == targets).double().mean()
 
 
 def send(tensor: Tensor, device: str | torch.device) -> Tensor:
-    """To a device without waiting for it, where the device can fetch the data by itself."""
+    """Copy a tensor to a device. A copy to a GPU goes through pinned memory, so the CPU does not wait for it."""
     pinned = tensor.pin_memory() if torch.device(device).type == "cuda" and not tensor.is_cuda else tensor
     return pinned.to(device, non_blocking=True)
 
 
 class Subsets(Sequence[Data]):
-    """One data set dealt out to clients. A client's data are gathered when asked for: nothing is kept twice."""
+    """A sequence of clients' data over one shared data set. A client's data are gathered on access and not kept.
+
+    Args:
+        data: The data of all clients, (inputs, ..., targets).
+        parts: The indices of each client's examples.
+
+    Example:
+        >>> clients = Subsets((images, labels), [torch.tensor([0, 2]), torch.tensor([1, 3, 4])])
+    """
 
     def __init__(self, data: Data, parts: Sequence[Tensor]) -> None:
         self.data, self.parts = data, parts
@@ -58,15 +85,26 @@ class Subsets(Sequence[Data]):
 
 @dataclass
 class Task:
-    """Bring your own: a module (or a function that makes one), one data set per client, a loss.
+    """A model, one data set per client, a loss, and what to measure.
 
-    `clients[i]` is a tuple of tensors (inputs, targets), with several inputs for modules with several arguments, or a
-    torch data set of such items. NumPy arrays become tensors: floats of torch's default dtype, labels of 64 bits.
-    `loss` takes (outputs, targets) and returns one value per example or their mean. `test` is shaped like a client's
-    data, and `metrics` are functions of all its outputs and targets, reported beside the loss; by default the accuracy,
-    where targets are labels. `transform` prepares inputs on the device where they are used, and augments them when it
-    is given a generator. `save` writes a trained module where a state dict would be too much, e.g. an adapter without
-    its frozen base.
+    Args:
+        model: A module, or a function that makes one. A function is called under the run's seed, so that the seed
+            decides the initial parameters. A module is copied as it is.
+        clients: The data of each client. They are a tuple (inputs, ..., targets) of tensors or arrays, with one input
+            per argument of the module, or a torch data set of such items. NumPy arrays become tensors: floats of
+            torch's default dtype, and labels of 64 bits.
+        loss: Takes (outputs, targets). It returns one value per example, or their mean.
+        test: The test data, in the form of one client's data. None: nothing is measured.
+        metrics: Functions of (all outputs, all targets) on the test data, by name. They are reported beside the loss.
+            None: the accuracy if targets are whole numbers, else none.
+        transform: Takes (inputs, generator) and returns inputs for the module. It runs on the device that uses them.
+            With a generator it augments them at random, for training. With None it must not.
+        save: Writes a trained module to a folder. None: the state dict is written. Useful for an adapter without its
+            frozen base.
+
+    Example:
+        >>> clients = [(torch.randn(n, 4), torch.randint(0, 2, (n,))) for n in (10, 25, 7)]
+        >>> task = Task(nn.Linear(4, 2), clients, test=clients[0])
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -100,13 +138,16 @@ class Task:
         return len({tuple((column.shape[1:], column.dtype) for column in data) for data in self.clients}) < 2
 
     def targets(self, client: int) -> Tensor:
-        """A client's targets, without gathering its inputs."""
+        """Return a client's targets, without gathering its inputs."""
         if isinstance(self.clients, Subsets):
             return self.clients.data[-1][self.clients.parts[client]]
         return self.clients[client][-1]
 
     def label_counts(self) -> list[list[int]] | None:
-        """For each client, how many examples of each label it has; None where targets are no labels, or too many."""
+        """Return how many examples of each label each client has, by client and label.
+
+        None if the targets are not labels, or if the table would have more than 200,000 cells.
+        """
         labels = [self.targets(client) for client in range(len(self.clients))]
         if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
             return None
@@ -116,7 +157,7 @@ class Task:
         return [torch.bincount(targets, minlength=classes).tolist() for targets in labels]
 
     def module(self, seed: int = 0) -> nn.Module:
-        """A fresh module. One made by a function is initialised from the seed; a given one is copied as it is."""
+        """Return a new module: a function's result, initialised from the seed, or a copy of the given module."""
         if isinstance(self.model, nn.Module):
             return copy.deepcopy(self.model)
         with torch.random.fork_rng(devices=[]):
@@ -124,11 +165,12 @@ class Task:
             return self.model()
 
     def prepare(self, inputs: list[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
+        """Return inputs for the module. With a generator, they are augmented at random."""
         return self.transform(inputs, generator) if self.transform else inputs
 
     @property
     def measured(self) -> Mapping[str, Metric]:
-        """What is measured beside the loss."""
+        """The metrics that are measured beside the loss."""
         if self.test is None:
             return {}
         labels = not self.test[-1].is_floating_point()
@@ -136,7 +178,12 @@ class Task:
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module, chunk: int = 1000) -> dict[str, float]:
-        """Loss and metrics on the test data; empty without test data."""
+        """Return the loss and the metrics on the test data. Without test data, return nothing.
+
+        Args:
+            module: The module, on the device to use. It is put into evaluation mode.
+            chunk: The number of examples per forward pass.
+        """
         if self.test is None:
             return {}
         module.eval()
@@ -152,12 +199,12 @@ class Task:
         return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
 
 
-def _tensors(data: Any, who: str) -> Data:
-    """The columns of a client's data as tensors: of a tuple, or of a torch data set's items."""
+def _tensors(data: Any, owner: str) -> Data:
+    """Return the columns of a tuple, or of a torch data set's items, as tensors."""
     if isinstance(data, Tensor | np.ndarray):
-        raise ValueError(f"{who}: expected (inputs, ..., targets), not one array")
+        raise ValueError(f"{owner}: expected (inputs, ..., targets), got one array")
     if isinstance(data, Dataset) and not len(data):  # type: ignore[arg-type]
-        raise ValueError(f"{who} has no examples")
+        raise ValueError(f"{owner} has no examples")
     try:
         if isinstance(data, Dataset):
             *inputs, targets = zip(*(data[i] for i in range(len(data))), strict=True)  # type: ignore[arg-type]
@@ -165,25 +212,26 @@ def _tensors(data: Any, who: str) -> Data:
             return [*inputs, torch.stack([_tensor(value, label=True) for value in targets])]
         *inputs, targets = data
         return [*map(_tensor, inputs), _tensor(targets, label=True)]
-    except (TypeError, ValueError, RuntimeError) as error:  # torch's and numpy's ways to refuse
+    except (TypeError, ValueError, RuntimeError) as error:  # what torch and NumPy raise for unsuitable values
         reason = str(error).split(". ")[0].splitlines()[0]
-        raise ValueError(f"{who}: expected (inputs, ..., targets), tensors or arrays of numbers: {reason}") from None
+        raise ValueError(f"{owner}: expected (inputs, ..., targets), tensors or arrays of numbers: {reason}") from None
 
 
 def _tensor(values: Any, label: bool = False) -> Tensor:
-    """A tensor as it is. NumPy's floats are double unless one says otherwise, torch's networks are not."""
+    """Return a tensor as it is. Convert NumPy's floats, which are double by default, to torch's default dtype."""
     if isinstance(values, Tensor):
         return values
-    if np.ma.is_masked(values):  # torch would take whatever lies beneath the mask
-        raise ValueError("a masked array lacks values: fill them in, or leave these examples out")
-    tensor = torch.as_tensor(np.require(values, requirements=["C", "W"]))  # a copy where torch could not share it
+    if np.ma.is_masked(values):  # torch would use the values under the mask
+        raise ValueError("a masked array has missing values: fill them in, or remove these examples")
+    tensor = torch.as_tensor(np.require(values, requirements=["C", "W"]))  # copies arrays that torch cannot share
     if tensor.is_floating_point():
         return tensor.to(torch.get_default_dtype())
-    return tensor.long() if label and tensor.dtype != torch.bool else tensor  # torch's losses take no shorter ones
+    return tensor.long() if label and tensor.dtype != torch.bool else tensor  # torch's losses need 64-bit labels
 
 
-def _length(data: Data, who: str) -> int:
+def _length(data: Data, owner: str) -> int:
+    """Return the number of examples. Raise a ValueError if the columns differ in length."""
     shapes = {tuple(tensor.shape[:1]) for tensor in data}
     if len(data) < 2 or len(shapes) != 1 or () in shapes:
-        raise ValueError(f"{who}: expected (inputs, ..., targets), all of one length")
+        raise ValueError(f"{owner}: expected (inputs, ..., targets), all of the same length")
     return shapes.pop()[0]
