@@ -1,6 +1,7 @@
 """Successive halving and the ranking of points."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,22 @@ import fadas.experiments.run
 import fadas.simulation.snapshot
 from fadas.errors import ConfigError
 from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
-from fadas.experiments.sweep import Point, run_point, run_points, sweep_points
+from fadas.experiments.queue import RunQueue
+from fadas.experiments.sweep import Point, run_point, sweep_points
 from fadas.runs.reader import read_run
+from fadas.runs.summary import summarise
 from fadas.tasks.task import Task
 from helpers.experiments import make_sweep
 from helpers.processes import hold_lock
 
 
 def make_outcome(label, lr, seed, accuracy):
-    summary = {"diverged": "why"} if accuracy is None else {"accuracy": accuracy}
-    return Point(label, seed, {"local.lr": lr}, Path(), {}), summary
+    return Point(label, seed, {"local.lr": lr}, Path(), {}), outcome_of(accuracy)
+
+
+def outcome_of(accuracy):
+    """What a run with this accuracy amounts to. None: it diverged."""
+    return replace(summarise([], diverged="why" if accuracy is None else None), accuracy=accuracy)
 
 
 def test_points_are_ranked_by_mean_over_seeds():
@@ -46,8 +53,14 @@ def test_points_are_ranked_by_mean_over_seeds():
 
 
 def test_points_without_accuracy_are_not_ranked():
-    (point,) = rank_points([(Point("a", 1, {"local.lr": 0.1}, Path(), {}), {"metrics": {"loss": 1.0}})])
+    without = replace(summarise([]), metrics={"loss": 1.0})
+    (point,) = rank_points([(Point("a", 1, {"local.lr": 0.1}, Path(), {}), without)])
     assert (point.score, point.diverged, point.best) == (None, 0, False)
+
+
+def facts_of(outcome):
+    """What a run amounts to, without what a summary says of its origin."""
+    return {name: getattr(outcome, name) for name in ("step", "updates", "accuracy", "accuracy_std", "diverged")}
 
 
 def test_halving_continues_best_quarter_and_drops_checkpoints(tmp_path):
@@ -63,44 +76,44 @@ def test_halving_continues_best_quarter_and_drops_checkpoints(tmp_path):
     assert [row.best for row in ranked] == [True, *[False] * 5, True]
     assert ranked[5].point == {"local.lr": 1e30}
     assert ranked[5].diverged == 2
-    assert all(summary["updates"] == 80 * point.share for point, summary in results if "diverged" not in summary)
+    assert all(outcome.updates == 80 * point.share for point, outcome in results if outcome.diverged is None)
     best = {row.name: row.score for row in ranked if row.best}
 
     again = list(search_points(todo, 1, HALVING))
-    assert [summary for _, summary in again] == [summary for _, summary in results], "nothing is rerun"
+    assert [facts_of(outcome) for _, outcome in again] == [facts_of(o) for _, o in results], "nothing is rerun"
 
     whole = {point.folder: summary for point, summary in search_points(todo, 1, (1.0,))}
     afresh = sweep_points(make_sweep(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
     for point, summary in search_points(afresh, 1, (1.0,)):
         halved = tmp_path / "halved" / point.label / point.folder.name
-        assert whole[halved].get("accuracy") == summary.get("accuracy")
+        assert whole[halved].accuracy == summary.accuracy
         assert read_run(halved).records == read_run(point.folder).records, "pauses must not change a run"
     assert {row.name: row.score for row in rank_points([*search_points(afresh, 1, (1.0,))]) if row.best} == best
 
 
 def test_halving_without_early_evaluation_is_refused(tmp_path):
     todo = sweep_points(make_sweep(eval_every=6), ["fedbuff"], [1], tmp_path, 0.2)
-    text = r"fedbuff, local\.lr=0\.001: 12\.5% of a run are 5 steps: run\.eval_every must not be 6"
+    text = r"fedbuff, local\.lr=0\.001: 12\.5% of a run is 5 steps; run\.eval_every must be at most 5"
     with pytest.raises(ConfigError, match=text):
         list(search_points(todo, 1, HALVING))
     assert not list(tmp_path.iterdir())
     later = make_sweep()
     later["sweep"]["fedbuff"] = {"run": {"eval_every": [1, 6]}}
-    with pytest.raises(ConfigError, match=r"fedbuff, run\.eval_every=6: 12\.5% of a run are 5 steps"):
+    with pytest.raises(ConfigError, match=r"fedbuff, run\.eval_every=6: 12\.5% of a run is 5 steps"):
         list(search_points(sweep_points(later, ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
     todo = sweep_points(make_sweep(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
-    assert all("accuracy" in summary or "diverged" in summary for _, summary in search_points(todo, 1, HALVING))
+    outcomes = [outcome for _, outcome in search_points(todo, 1, HALVING)]
+    assert all(outcome.accuracy is not None or outcome.diverged is not None for outcome in outcomes)
 
 
 def search_made_up(monkeypatch, tmp_path, last):
     """Search four points with made-up runs. The accuracy is the rate. `last` says at which share a point diverges."""
 
-    def make_up_runs(todo, jobs):
-        for point in todo:
-            rate = point.point["local.lr"]
-            yield point, {"diverged": "why"} if point.share >= last.get(rate, 2) else {"accuracy": rate}
+    def make_up_run(tasks, point):
+        rate = point.point["local.lr"]
+        return outcome_of(None if point.share >= last.get(rate, 2) else rate)
 
-    monkeypatch.setattr(fadas.experiments.halving, "run_points", make_up_runs)
+    monkeypatch.setattr(fadas.experiments.halving, "run_point", make_up_run)
     tables = make_sweep()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
@@ -140,7 +153,7 @@ def test_halving_keeps_checkpoints_of_longer_runs(tmp_path):
 @pytest.mark.parametrize("rungs", [HALVING, (1.0,)])
 def test_task_without_accuracy_is_refused(monkeypatch, tmp_path, rungs):
     monkeypatch.setattr(Task, "measured", {"r2": None})
-    with pytest.raises(ConfigError, match="the task measures no accuracy"):
+    with pytest.raises(ConfigError, match='the task does not measure "accuracy"'):
         list(search_points(sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
     assert not list(tmp_path.iterdir())
 
@@ -151,9 +164,12 @@ def test_first_rung_of_locked_run_is_read(tmp_path):
     first = [result for result in search_points(todo, 1, HALVING) if result[0].share < 1 / 2]
     (todo[0].folder / "summary.json").unlink()
     with hold_lock(todo[0].folder):
-        assert list(run_points([point for point, _ in first], 1)) == first
-        with pytest.raises(ConfigError, match="1 of 1 runs left out, in use by another process"):
-            list(run_points(todo, 1))
+        attempt = partial(run_point, {})
+        assert list(RunQueue([point for point, _ in first], str).run(attempt)) == first
+        queue = RunQueue(todo, lambda point: point.folder.name)
+        assert list(queue.run(attempt)) == []
+        with pytest.raises(ConfigError, match="1 of 1 runs skipped, because another process is running them"):
+            queue.raise_if_skipped()
 
 
 def test_rung_is_judged_at_its_end_after_torn_line(tmp_path):

@@ -104,7 +104,7 @@ MISTAKES = [
     ("eta = 0.5\nstep_size = { name = 'constant', eta = 0.1 }\n", [], "algorithms.fadas.eta has no effect"),
     ("beta1 = 0.5\noptimizer = 'sgd'\n", [], "algorithms.fadas.beta1 has no effect"),
     ("etta = 1\n", [], "unknown key 'algorithms.fadas.etta'; did you mean 'algorithms.fadas.eta'?"),
-    ("", ["run.steps=ten"], "run.steps must be a whole number, not 'ten'"),
+    ("", ["run.steps=ten"], "run.steps must be a whole number, got 'ten'"),
     ("", ["run.steps=1.5"], "run.steps must be a whole number"),
     ("", ["run.steps=true"], "run.steps must be a whole number"),
     ("", ["run.steps=0"], "steps must be positive"),
@@ -113,22 +113,22 @@ MISTAKES = [
     ("", ["run.stop_at_target=true"], "needs a target"),
     ("", ["run.seeds=[1, 1]"], "seeds must be different"),
     ("", ["run.seeds=1"], "run.seeds must be a list"),
-    ("", ["local.lr=-0.1"], "local: lr must be a positive number"),
+    ("", ["local.lr=-0.1"], "local.lr must be a positive number"),
     ("local.lr = nan\n", [], "lr must be a positive number"),
     ("", ["local.lr=nan"], "lr must be a positive number"),
-    ("eta = -1\n", [], "algorithms.fadas: eta must be a positive number"),
-    ("eta = 'big'\n", [], "algorithms.fadas.eta must be a number, not 'big'"),
+    ("eta = -1\n", [], "algorithms.fadas.eta must be a positive number"),
+    ("eta = 'big'\n", [], "algorithms.fadas.eta must be a number, got 'big'"),
     ("", ["schedule.concurrency=13"], "concurrency (13) exceeds the number of clients (12)"),
     ("", ["schedule.buffer=7", "schedule.refill=round"], "buffer (7) exceeds concurrency (6)"),
     ("", ["schedule.refill=never"], "schedule.refill must be one of 'arrival', 'update', 'round', 'released'"),
     ("", ["delays.name=mildd"], "unknown delays 'mildd'; did you mean 'mild'?"),
     ("", ["delays.small=3"], "delays.small must be a list of 2"),
     ("", ["delays.small=[3, 2]"], "delays: small must be a range"),
-    ("", ["delays.dropout=1.0"], "delays: dropout must be"),
+    ("", ["delays.dropout=1.0"], "delays.dropout must be"),
     ("", ["task.name=mnist"], "unknown task 'mnist'"),
     ("", ["task=3"], "task must be a table"),
     ("", ["task.clients=many"], "task.clients must be a whole number"),
-    ("", ["task.seed=3"], "task.seed cannot be set here: it is the run's, under [run]"),
+    ("", ["task.seed=3"], "task.seed cannot be set here: set it under [run]"),
     ("", ["task.sed=3"], "unknown key 'task.sed'; known: task.alpha"),
     ("", ["task.hiden=3"], "did you mean 'task.hidden'?"),
     ("", ["delays.dropot=0.5"], "did you mean 'delays.dropout'?"),
@@ -139,7 +139,7 @@ MISTAKES = [
     ("", ["executor.wings=3"], "unknown key 'executor.wings'"),
     ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ("preset = 'no.such:thing'\n", [], "cannot import algorithm 'no.such:thing'"),
-    ("preset = 'no.such:thing'\n", [], "looked for in the current folder"),
+    ("preset = 'no.such:thing'\n", [], "searched the current folder"),
     ("", ["task={name='helpers.training:make_clientless_task', clients=3}"], "must take `clients`, their number"),
     ("preset = 'math:sqrt'\n", [], "algorithms.fadas"),
     ("combine = 'medial'\n", [], "unknown combine rule 'medial'"),
@@ -166,7 +166,10 @@ def test_mistake_gives_one_clear_line(tmp_path, text, overrides, message):
 
 
 def test_missing_parts_are_named(tmp_path):
-    for missing, message in (("schedule", "schedule.concurrency is missing"), ("run", "steps, updates and time")):
+    for missing, message in (
+        ("schedule", "schedule.concurrency is missing"),
+        ("run", "set a limit: steps, updates or time"),
+    ):
         tables = read_experiment(write_experiment(tmp_path, BASE))
         del tables[missing]
         with pytest.raises(ConfigError, match=message):

@@ -5,10 +5,9 @@ import shutil
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.experiments.run import execute
 from fadas.runs import lock
-from fadas.runs.folder import is_finished
-from helpers.experiments import prepare_run
+from fadas.runs.folder import Finished, claim, find_finished
+from helpers.experiments import execute_in, prepare_run
 from helpers.folders import read_files
 
 
@@ -29,21 +28,24 @@ def test_run_with_deleted_folder_writes_nothing_more(tmp_path, every, again):
                 written.update(read_files(folder))
 
     with pytest.raises(ConfigError, match="fadas-1 was deleted or moved while its run was writing there"):
-        execute(config, simulation, folder, replace)
+        execute_in(folder, config, simulation, on_record=replace)
     assert (read_files(folder) if again else written) == written
     assert folder.exists() == again
     lock.acquire(folder)
     lock.release(folder)
 
 
-@pytest.mark.parametrize(("lr", "message"), [(0.1, "written meanwhile"), (0.2, "other settings")])
+@pytest.mark.parametrize(("lr", "message"), [(0.1, None), (0.2, "other settings")])
 def test_resume_keeps_run_finished_by_other_process(tmp_path, lr, message):
     """With many runs, hours pass between the first look at a folder and its turn."""
     folder = tmp_path / "fadas-1"
-    config, simulation = prepare_run(0.1)
-    assert is_finished(folder, config.tables, resume=True) is False
-    execute(*prepare_run(lr), folder, lambda record: None)  # as another process would
+    config, _ = prepare_run(0.1)
+    assert find_finished(folder, config.tables, "resume") is None
+    execute_in(folder, *prepare_run(lr))  # as another process would
     before = read_files(folder)
-    with pytest.raises(ConfigError, match=message):
-        execute(config, simulation, folder, lambda record: None, resume=True)
+    if message:
+        with pytest.raises(ConfigError, match=message):
+            claim(folder, config.tables, "resume")
+    else:
+        assert isinstance(claim(folder, config.tables, "resume"), Finished)
     assert read_files(folder) == before

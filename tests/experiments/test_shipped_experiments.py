@@ -10,11 +10,12 @@ from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import make_plan
 from fadas.experiments.resolve import experiment_seeds, resolve
 from fadas.paper.artefacts import Cell
-from fadas.paper.results import SEED
+from fadas.paper.results import SEARCH_SEED
 from fadas.paper.run_cells import make_config
 from fadas.runs.serialization import to_toml
 from helpers.cli import EXPERIMENT_FILES, run_fadas
 from helpers.experiments import resolve_text
+from helpers.updates import delayed_step
 
 
 @pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda path: path.stem)
@@ -53,8 +54,10 @@ def test_grids_hold_every_distinct_threshold_of_paper(path):
     runs = {}
     for tau_c in (1, 4, 8, 10):
         size = DelayAdaptive(eta=1.0, tau_c=tau_c)
-        plans = [make_plan(make_config(Cell(path.stem, "fadas-da", seed), path.parent)) for seed in (1, 2, 3, SEED)]
-        runs.setdefault(tuple(size(step) for plan in plans for step in plan.tau.tolist()), tau_c)
+        plans = [
+            make_plan(make_config(Cell(path.stem, "fadas-da", seed), path.parent)) for seed in (1, 2, 3, SEARCH_SEED)
+        ]
+        runs.setdefault(tuple(size(delayed_step(taus)) for plan in plans for taus in plan.tau.tolist()), tau_c)
     assert tomllib.loads(path.read_text())["sweep"]["fadas-da"]["tau_c"] == list(runs.values())
 
 

@@ -73,7 +73,7 @@ def run_sweep(folder, *options, code, **environment):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("cat.jpg", "", "exists and is not a run of fadas; use --out DIR"),
+        ("cat.jpg", "", "exists and is not a run of fadas; choose another folder with --out DIR"),
         ("config.toml", "[run]\nsteps = 1\n", "holds a run with other settings (run.steps was 1 and is 20000; "),
     ],
 )
@@ -106,8 +106,8 @@ def test_sweep_defers_point_locked_by_other_process(tmp_path):
     (tmp_path / "long.toml").write_text(LONG_SWEEP.replace("20000", "20").replace("500", "5"))
     folder = tmp_path / "runs" / "long-sweep" / "fadas" / "eta=0.001-0"
     with hold_lock(folder):
-        left = "1 of 3 runs left out, in use by another process: fadas/eta=0.001-0; wait for it, or use --out DIR"
-        assert run_sweep(tmp_path, "-j", "2", code=2).stderr.splitlines()[-1] == f"fadas: {left}"
+        left = "1 of 3 runs skipped, because another process is running them: fadas/eta=0.001-0; wait for it, or "
+        assert run_sweep(tmp_path, "-j", "2", code=2).stderr.splitlines()[-1].startswith(f"fadas: {left}")
     assert {path.parent.name for path in folder.parent.glob("*/summary.json")} == {"eta=0.002-0", "eta=0.003-0"}
     assert "3 runs" in run_sweep(tmp_path, code=0).stderr
 

@@ -41,7 +41,7 @@ def test_interrupted_sweep_ends_workers_and_can_resume(jobs, options, tmp_path):
         lambda: len(count_steps(root)) == jobs and count_steps(root)[0] > 10, command, tmp_path, signal.SIGINT
     )
     assert code == 130
-    assert re.fullmatch(r"fadas: interrupted( after.*)?; the same command goes on\n", text), text
+    assert re.fullmatch(r"fadas: interrupted( after.*)?; give the same command to continue\n", text), text
     assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps a checkpoint"
     first, begun = count_steps(root), read_times(root.glob("*/config.toml"))
     assert len(begun) == jobs, "no further point starts"
@@ -49,7 +49,8 @@ def test_interrupted_sweep_ends_workers_and_can_resume(jobs, options, tmp_path):
     assert code == (130 if jobs == 1 else 128 + signal.SIGTERM)
     assert read_times(root.glob("*/config.toml")) == begun, "the runs were resumed, not restarted"
     done = run_fadas("sweep", "long.toml", "-j", jobs, *options, "--set", "local.lr=0.5", cwd=tmp_path, code=2)
-    told = "holds a run with other settings (local.lr was 0.01 and is 0.5); use --out DIR, or delete it\n"
+    told = "holds a run with other settings (local.lr was 0.01 and is 0.5); choose another folder with --out DIR, or "
+    told += "delete this one\n"
     assert done.stderr.endswith(told)
 
 
@@ -74,4 +75,4 @@ def test_signal_while_saving_paused_run_interrupts(monkeypatch, tmp_path, number
         patch.setattr(fadas.experiments.run, "take", interrupt_and_take)
         run_point({}, replace(point, share=1 / 2))
     assert list(point.folder.glob("checkpoint-*.ckpt"))
-    assert run_point({}, replace(point, share=1 / 2))["updates"] == 40, "the run has been finished"
+    assert run_point({}, replace(point, share=1 / 2)).updates == 40, "the run has been finished"

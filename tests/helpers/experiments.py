@@ -7,6 +7,8 @@ from fadas.experiments.prepare import make_plan as prepare_plan
 from fadas.experiments.prepare import make_simulation as prepare_simulation
 from fadas.experiments.prepare import make_task as prepare_task
 from fadas.experiments.resolve import resolve
+from fadas.experiments.run import execute
+from fadas.runs.folder import claim
 from helpers.cli import DEMO
 
 BASE = """
@@ -31,6 +33,9 @@ clients = 12
 [schedule]
 concurrency = 6
 buffer = 2
+[delays]
+name = "mild"
+shares = [0.5, 0.25, 0.25]
 [run]
 steps = 20000
 eval_every = 500
@@ -58,6 +63,11 @@ def prepare_run(lr: float, checkpoint_every=0):
     config = resolve(read_experiment(DEMO, small), "fadas", 1)
     task = prepare_task(config)
     return config, prepare_simulation(config, task, prepare_plan(config, task))
+
+
+def execute_in(folder: Path, config, simulation, mode="new", **receivers):
+    """Claim a folder and run a simulation there."""
+    return execute(config, simulation, claim(folder, config.tables, mode), **receivers)
 
 
 def make_sweep(**run) -> dict:

@@ -6,7 +6,7 @@ import torch
 
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job, Ledger, Schedule, Step
-from fadas.core.model import Model, ServerState, Update
+from fadas.core.model import Model, ServerState, ServerStep, Update
 from fadas.core.server import Server
 
 
@@ -24,6 +24,12 @@ def make_updates(*rows, index=3) -> tuple[Step, list[Update]]:
 
 
 STEP, TWO_UPDATES = make_updates((0, 3, [1.0, 2.0], 10, [0.0, 0.0]), (1, 0, [3.0, -2.0], 30, [5.0, 5.0]))
+
+
+def delayed_step(taus: Sequence[int], index=1000) -> ServerStep:
+    """A server step whose updates have these delays, as a step size sees it."""
+    jobs = tuple(Job(k, k, index - tau) for k, tau in enumerate(taus))
+    return ServerStep(index, jobs, tuple(taus), 0, make_state(0.0, version=index), (), len(jobs))
 
 
 NOT_FINITE = torch.tensor([0.0, 1, float("nan"), 2, 3])
