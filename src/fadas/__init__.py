@@ -1,6 +1,7 @@
 """fadas: asynchronous federated learning that is exact, fast and deployable."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import lazy_loader
@@ -10,8 +11,10 @@ from fadas import aliases
 __version__ = "0.2.0.dev0"
 
 # The public names stand in __init__.pyi. They are imported on first use, so that `fadas --help` does not load torch.
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__all__.remove("AsyncStrategy")  # `from fadas import *` must not need Flower
+_load, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
+# `from fadas import *` leaves out the packages, and what needs Flower.
+_left_out = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")} | {"AsyncStrategy"}
+__all__ = [name for name in _names if name not in _left_out]  # pyright: ignore[reportUnsupportedDunderAll]
 aliases.install()
 
 

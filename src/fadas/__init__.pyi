@@ -1,6 +1,6 @@
 # The public names of fadas. `__init__.py` imports them on first use.
 
-from . import algorithms, executors, tasks, training
+from . import algorithms, core, executors, experiments, flower, paper, report, runs, simulation, tasks, training
 from .algorithms.algorithm import Algorithm
 from .algorithms.presets import (
     CA2FL,

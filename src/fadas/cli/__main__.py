@@ -1,3 +1,5 @@
+"""`python -m fadas.cli`."""
+
 from fadas.cli import main
 
 main()

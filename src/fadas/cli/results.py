@@ -1,4 +1,4 @@
-"""Commands that read what runs left behind: report, watch."""
+"""Commands that read run folders: report, watch."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,10 +7,10 @@ import typer
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, deployment or run.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, a deployment or a run.")],
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
 ) -> None:
-    """Compare the finished runs in a folder: print the table, write report.html."""
+    """Compare the finished runs in a folder: print the table and write report.html."""
     found = show_comparison(folder)
     if figures:
         from fadas.report.figures import save_figures
@@ -19,7 +19,7 @@ def report(
 
 
 def show_comparison(folder: Path) -> Any:
-    """Print the table of the runs in a folder and write the report; the runs."""
+    """Print the table of the runs in a folder, write the report, and return the runs."""
     from fadas.cli.terminal import print_line, print_table
     from fadas.report.comparison import compare, table_cells, table_header
     from fadas.report.html import write_report
@@ -27,7 +27,7 @@ def show_comparison(folder: Path) -> Any:
 
     found = find_runs(folder)
     if left_out := unfinished_runs(folder):
-        print_line(f"not finished, left out: {', '.join(left_out)}")
+        print_line(f"not finished, not shown: {', '.join(left_out)}")
     comparison = compare(found)
     print_table(table_header(comparison), table_cells(comparison), found[0].summary.experiment)
     write_report(found, folder / "report.html")
@@ -37,7 +37,7 @@ def show_comparison(folder: Path) -> Any:
 
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
-    once: Annotated[bool, typer.Option("--once", help="Show how things stand, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state, and exit.")] = False,
 ) -> None:
     """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
     from fadas.cli.terminal import watch_runs
@@ -46,5 +46,6 @@ def watch(
 
 
 def add_to(app: typer.Typer) -> None:
+    """Add these commands to the app."""
     app.command(epilog="Example: `fadas watch runs/demo`")(watch)
     app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")(report)

@@ -69,6 +69,9 @@ class Job(NamedTuple):
         id: The job's number, from 0 in the order of assignment. It seeds the job's randomness.
         client: The client's number.
         version: The server version that tau counts from.
+
+    Example:
+        >>> Job(id=0, client=3, version=0)
     """
 
     id: int

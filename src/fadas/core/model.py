@@ -76,6 +76,10 @@ class ServerStep:
         state: The server's state before the step.
         updates: The M updates.
         clients: The number of clients in the federation.
+
+    Example:
+        >>> def step_size(step: ServerStep) -> float:
+        ...     return 0.1 / (1 + max(step.delays))
     """
 
     index: int

@@ -45,6 +45,10 @@ class Record:
         refused: Updates so far that the server refused, by reason.
         privacy: Epsilon and delta spent so far, with differential privacy.
         metrics: Measured on the test data, if the model was evaluated after this step.
+
+    Example:
+        >>> for record in fadas.simulate(plan, task, algorithm, local):
+        ...     print(record.step, record.eta, max(job.tau for job in record.jobs))
     """
 
     step: int

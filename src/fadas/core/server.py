@@ -38,7 +38,11 @@ class Accountant(Protocol):
 
 
 class UpdateRule(Protocol):
-    """What the server needs of an algorithm. `fadas.Algorithm` is one."""
+    """What the server needs of an algorithm. `fadas.Algorithm` is one.
+
+    Example:
+        >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do
+    """
 
     def step_size(self, step: ServerStep, /) -> float:
         """Return eta_t, the size of a step."""

@@ -33,6 +33,9 @@ class Auto:
     | cpu    | others                      | processes, one per core |
 
     The choice depends on task and machine, never on the clock, so the same run gives the same numbers again.
+
+    Example:
+        >>> executor = auto(task, LocalSGD(), seed=0)
     """
 
     shared_options: ClassVar[tuple[str, ...]] = Cuda.shared_options

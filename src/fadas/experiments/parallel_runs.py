@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from fadas.errors import ConfigError, Interrupted
+from fadas.errors import ConfigError, FadasWarning, Interrupted
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -95,6 +96,7 @@ def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    warnings.simplefilter("ignore", FadasWarning)  # every worker would repeat them
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         while True:

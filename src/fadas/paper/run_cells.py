@@ -140,6 +140,7 @@ class CellRunner:
 
     @property
     def skipped(self) -> list[Cell]:
+        """Cells that another process was still running at the end."""
         return self._queue.skipped
 
     def run(self) -> Iterator[tuple[Cell, Result]]:

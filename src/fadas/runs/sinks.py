@@ -33,7 +33,11 @@ class Sink(Protocol):
 
 
 class TensorBoard:
-    """Writes losses, metrics, step sizes and delays as TensorBoard events into the run's folder."""
+    """Writes losses, metrics, step sizes and delays as TensorBoard events into the run's folder.
+
+    Example:
+        >>> writer = Writer(claim, sinks=[TensorBoard()])
+    """
 
     def __init__(self) -> None:
         try:
