@@ -142,7 +142,7 @@ def test_full_disk_ends_run_with_usable_checkpoint(small_disk, tmp_path):
     assert ended.returncode == 2, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fadas: ")]
     assert "No space left on device after step" in line
-    assert "is intact; free some space, then --resume" in line
+    assert "is intact; free some space, then continue with --resume" in line
     subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True)
     again = run_whole("ca2fl", "inline", 800, full.parent, resume=True)
     assert "continued after step" in again.stderr

@@ -154,7 +154,7 @@ class Task:
         classes = 1 + max(int(targets.max()) for targets in labels)
         if classes * len(labels) > 200_000:
             return None
-        return [torch.bincount(targets, minlength=classes).tolist() for targets in labels]
+        return [torch.bincount(targets.long(), minlength=classes).tolist() for targets in labels]
 
     def module(self, seed: int = 0) -> nn.Module:
         """Return a new module: a function's result, initialised from the seed, or a copy of the given module."""
