@@ -15,9 +15,10 @@ FORMATS = sorted((ROOT / "tests" / "data").glob("format-*/deployment"))
 
 @pytest.mark.parametrize("folder", FORMATS, ids=lambda path: path.parent.name)
 def test_interrupted_deployment_continues(play, tmp_path, folder):
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    before = (tmp_path / "fadas-0" / "metrics.jsonl").read_bytes()
+    play.folder = tmp_path / "deployment"
+    shutil.copytree(folder, play.folder)
+    before = (play.folder / "fadas-0" / "metrics.jsonl").read_bytes()
     play({ONE: Node(), TWO: Node()}, steps=12, concurrency=2, buffer=2, algorithm=fadas.FADAS(), check=False)
-    after = (tmp_path / "fadas-0" / "metrics.jsonl").read_bytes()
+    after = (play.folder / "fadas-0" / "metrics.jsonl").read_bytes()
     assert after.startswith(before)
     assert (play.last["step"], play.last["updates"]) == (12, 24)
