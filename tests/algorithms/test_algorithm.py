@@ -14,15 +14,17 @@ from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 from helpers.training import make_task
-from helpers.updates import STEP, TWO_UPDATES, make_state
+from helpers.updates import STEP, TWO_UPDATES, delayed_step, make_state
 
 
 def test_buffers_are_averaged_without_optimizer():
     model = Model(torch.zeros(1), torch.tensor([100.0]))
     ups = [Update(Job(k, k, 0), torch.ones(1), torch.tensor([b]), torch.zeros(1), 1) for k, b in enumerate((2.0, 6.0))]
     step = Step(0, tuple(u.job for u in ups))
-    for make in (FADAS, FedBuff, FedAsync, CA2FL, FedAvg):
-        assert make().apply(ServerState(0, model), step, ups, 2).model.buffers.tolist() == [4.0]
+    for algorithm in (FADAS(), FedBuff(), CA2FL(), FedAvg(), replace(FedAsync(), statistics=1.0)):
+        assert algorithm.apply(ServerState(0, model), step, ups, 2).model.buffers.tolist() == [4.0]
+    mixed = FedAsync(alpha=0.6).apply(ServerState(0, model), step, ups, 2).model.buffers
+    assert mixed.item() == pytest.approx(0.4 * 100 + 0.6 * 4), "FedAsync mixes them, as it mixes models"
 
 
 def test_mean_of_equal_buffers_is_exact():
@@ -50,7 +52,7 @@ def test_every_algorithm_keeps_contract(name):
     slots = {key: slot.clone() for key, slot in one.slots.items()}
     algorithm.apply(one, STEP, TWO_UPDATES, 9)
     assert all(torch.equal(slots[key], slot) for key, slot in one.slots.items())
-    assert algorithm.step_size(STEP.delays) > 0
+    assert algorithm.step_size(delayed_step(STEP.delays, STEP.index)) > 0
     assert algorithm.schedule(8, 4).concurrency == 8
 
 
@@ -82,5 +84,5 @@ def test_slot_name_used_twice_is_refused():
     state = ServerState(0, Model(torch.zeros(2), torch.zeros(0)))
     step = Step(0, (update.job,))
     Algorithm(Hoarder()).apply(state, step, [update], 1)
-    with pytest.raises(ValueError, match="both remember something as 'm'"):
+    with pytest.raises(ValueError, match="both use the slot 'm'"):
         Algorithm(Hoarder(), SGD(momentum=0.9)).apply(state, step, [update], 1)

@@ -97,7 +97,7 @@ def test_job_ends_once():
             end(job)
     with pytest.raises(ValueError, match="not running"):
         ledger.arrive(Job(1, 99, 0))
-    with pytest.raises(ValueError, match="started already"):
+    with pytest.raises(ValueError, match="already started"):
         ledger.start()
 
 

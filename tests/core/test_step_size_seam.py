@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
+from torch import nn
 
 import fadas
 from fadas.core.model import ServerState, ServerStep, Update
@@ -78,7 +79,7 @@ def test_step_size_of_old_form_is_refused_in_deployments():
     server = fadas.Server(
         fadas.Algorithm(step_size=OldForm()),
         fadas.Ledger(fadas.Schedule(2, 2), 4),
-        fadas.FlatModule(__import__("torch").nn.Linear(2, 1)).read(),
+        fadas.FlatModule(nn.Linear(2, 1)).read(),
     )
     with pytest.raises(ConfigError, match=r"def __call__\(self, step\)"):
         try_one_step(server)

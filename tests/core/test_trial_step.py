@@ -36,7 +36,7 @@ class DoublePrecision:
 class CallCounting:
     calls = 0
 
-    def __call__(self, delays):
+    def __call__(self, step):
         self.calls += 1
         return 1.0 / self.calls
 
@@ -47,8 +47,8 @@ class CallCounting:
         (Algorithm(Mean(), WritingInPlace()), "writes to x_t"),
         (Algorithm(Mean(), Shortening()), r"torch.float32 of shape \[2\], not torch.float32 of shape \[4\]"),
         (Algorithm(Mean(), DoublePrecision()), "torch.float64 of shape"),
-        (Algorithm(Mean(), SGD(), CallCounting()), "must follow from the delays alone: it is 0.5, and then 0.333"),
-        (Algorithm(Mean(), SGD(), lambda delays: torch.tensor(0.1)), "a number, not Tensor"),
+        (Algorithm(Mean(), SGD(), CallCounting()), "must depend on the step alone: it returned 1.0, and then 0.5"),
+        (Algorithm(Mean(), SGD(), lambda step: torch.tensor(0.1)), "a number, got Tensor"),
     ],
     ids=["writes", "shape", "dtype", "decays", "tensor"],
 )
@@ -67,6 +67,6 @@ class DividingByOthers:
 
 def test_fitting_parts_pass():
     start = Model(torch.zeros(4), torch.zeros(0))
-    for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda delays: np.float32(1)), Algorithm(DividingByOthers())):
+    for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda step: np.float32(1)), Algorithm(DividingByOthers())):
         assert trial_step(algorithm, start, make_three_updates(start), 10).version == 1
     assert not start.params.any()

@@ -88,7 +88,7 @@ def test_ray_agrees_with_inline_in_bfloat16():
         simulation = simulate(p, task, algorithm, LOCAL, executor=make(task, LOCAL, p.seed, precision="bf16"))
         results.append(([(r.train_loss, r.metrics) for r in simulation], simulation.server.model.params.tolist()))
     assert results[0] == results[1]
-    with pytest.raises(ValueError, match="tf32 is for CUDA"):
+    with pytest.raises(ValueError, match='precision "tf32" needs a CUDA device'):
         Ray(task, LOCAL, p.seed, precision="tf32")
 
 
@@ -156,11 +156,14 @@ def test_second_run_on_cluster_gets_all_workers():
 
 def test_worker_failure_is_reported():
     task = make_task()
+    inner, parent = task.loss, os.getpid()
 
-    def fail(outputs, targets):
-        raise ArithmeticError("cannot go on")
+    def fail_in_worker(outputs, targets):  # the preflight, in this process, finds nothing wrong
+        if os.getpid() != parent:
+            raise ArithmeticError("cannot go on")
+        return inner(outputs, targets)
 
-    task.loss = fail
+    task.loss = fail_in_worker
     p = make_plan(FADAS())
     with pytest.raises(RuntimeError, match=r"^Job\(.*\) failed in its Ray worker: ArithmeticError: cannot go on$"):
         list(simulate(p, task, FADAS(), LOCAL, executor=Ray(task, LOCAL, p.seed, workers=1)))
@@ -201,7 +204,7 @@ def test_gpu_workers_agree_with_cuda_executor(options):
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="workers"):
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         Ray(make_task(), LOCAL, 0, workers=0)
 
 
@@ -217,5 +220,5 @@ def test_ray_keeps_sigterm_handler_and_refuses_bfloat16_models():
         executor.close()
     model = task.model
     task.model = lambda: model().bfloat16()
-    with pytest.raises(ValueError, match="models in bfloat16 do not travel through Ray"):
+    with pytest.raises(ValueError, match="models in bfloat16 cannot be sent to Ray workers"):
         Ray(task, LocalSGD(steps=1), 0)

@@ -13,10 +13,6 @@ from helpers.flower import INITIAL
 
 def test_records_and_vectors_round_trip():
     """Statistics become buffers, whole numbers stay, adapters alone are enough, wrong shapes are named."""
-    from flwr.app import ArrayRecord
-
-    from fadas.flower.arrays import ArrayLayout
-
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     state = {name: tensor + 1 for name, tensor in module.state_dict().items()}
     record = ArrayRecord(state)
@@ -33,12 +29,12 @@ def test_records_and_vectors_round_trip():
     for bad in ({**state, "0.bias": torch.zeros(5)}, {k: v for k, v in state.items() if k != "0.bias"}):
         with pytest.raises(ValueError, match=r"0\.bias"):
             layout.to_model(ArrayRecord(bad))
-    with pytest.raises(ValueError, match="no array is is_trainable"):
+    with pytest.raises(ValueError, match="no array is trainable"):
         ArrayLayout(record, lambda name: False)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "U4", "datetime64[D]"])
 def test_unsupported_arrays_are_refused_by_name(dtype):
     arrays = ArrayRecord({"w": Array(INITIAL), "odd.one": Array(np.zeros(2, dtype))})
-    with pytest.raises(ValueError, match=r"'odd\.one' holds .*: neither floating-point nor whole numbers"):
+    with pytest.raises(ValueError, match=r"'odd\.one' must hold floating-point or whole numbers, got "):
         ArrayLayout(arrays, is_trainable)

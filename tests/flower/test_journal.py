@@ -90,7 +90,7 @@ def test_fewer_rounds_than_done_are_refused(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))}, concurrency=1)
     before = read_files(tmp_path / "fadas-0")
-    with pytest.raises(ConfigError, match="holds an interrupted run of 8 steps already, and 7 are asked for"):
+    with pytest.raises(ConfigError, match="holds an interrupted run of 8 steps already, but 7 are asked for"):
         play({ONE: Node()}, concurrency=1, steps=7)
     assert read_files(tmp_path / "fadas-0") == before
     play({ONE: Node()}, concurrency=1, steps=8)
@@ -142,8 +142,9 @@ def test_run_finished_by_other_server_is_left_alone(play, tmp_path, monkeypatch)
     claim = Journal._claim
 
     def claim_late(journal):
-        claim(journal)
+        claimed = claim(journal)
         (journal.folder / "summary.json").write_text("{}")
+        return claimed
 
     monkeypatch.setattr(Journal, "_claim", claim_late)
     before = read_files(tmp_path / "fadas-0")

@@ -35,7 +35,7 @@ def test_unchanged_half_precision_model_gives_zero_delta(reply):
     )  # the server's values are more exact than half precision
     sent = layout.to_record(x)["w"].numpy()
     answer = RecordDict({"arrays": ArrayRecord({"w": Array(sent if reply == "arrays" else np.zeros_like(sent))})})
-    news, _ = messages.parse_reply(Job(0, 0, 0), answer, x, layout, reply)
-    assert news.delta.tolist() == [0.0] * 3
-    assert news.base.tolist() == sent.astype(np.float32).tolist(), "base + delta must be the client's model"
-    assert news.base.tolist() != x.params.tolist()
+    update = messages.parse_reply(Job(0, 0, 0), answer, x, layout, reply)
+    assert update.delta.tolist() == [0.0] * 3
+    assert update.base.tolist() == sent.astype(np.float32).tolist(), "base + delta must be the client's model"
+    assert update.base.tolist() != x.params.tolist()

@@ -17,7 +17,7 @@ from fadas.core.model import Model
 from fadas.core.server import Server
 from fadas.errors import ConfigError
 from fadas.flower import AsyncStrategy
-from fadas.flower.federation import rehearse
+from fadas.flower.federation import try_one_step
 from helpers.flower import ONE, Clock, Node, Nodes, stop_server_after
 
 
@@ -27,7 +27,7 @@ def test_numpy_numbers_are_accepted(play, tmp_path):
         play({ONE: Node(stop_server_after(8))}, **options)
     play({ONE: Node()}, **options)
     strategy = fadas.flower.AsyncStrategy(seed=np.int64(3))
-    assert type(strategy.seed) is int
+    assert type(strategy.options.seed) is int
     with pytest.raises(ValueError, match="seed must be a whole number"):
         fadas.flower.AsyncStrategy(seed=0.5)
 
@@ -35,9 +35,9 @@ def test_numpy_numbers_are_accepted(play, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reply": "Delta"}, "reply must be 'arrays' or 'delta', not 'Delta'"),
-        ({"eval_every": 0}, "eval_every must be at least 1, not 0"),
-        ({"deadline": 0.0}, "deadline, patience and poll .* not 0.0, 300.0 and 0.2"),
+        ({"reply": "Delta"}, "reply must be one of arrays, delta, got 'Delta'"),
+        ({"eval_every": 0}, "eval_every must be at least 1, got 0"),
+        ({"deadline": 0.0}, "deadline, patience and poll .* got 0.0, 300.0 and 0.2"),
         ({"deadline": float("nan")}, "deadline, patience and poll"),
         ({"patience": -1.0}, "deadline, patience and poll"),
         ({"poll": 0.0}, "deadline, patience and poll"),
@@ -49,9 +49,9 @@ def test_bad_options_are_refused(options, message):
 
 
 def test_run_config_reads_zero_and_ignores_empty_string(tmp_path):
-    strategy = AsyncStrategy.from_run_config({"patience": 0, "seed": 0, "folder": ""}, seed=3)
-    assert (strategy.patience, strategy.seed, strategy.folder) == (0.0, 3, None)
-    assert AsyncStrategy.from_run_config({}).patience == 300.0
+    options = AsyncStrategy.from_run_config({"patience": 0, "seed": 0, "folder": ""}, seed=3).options
+    assert (options.patience, options.seed, options.folder) == (0.0, 3, None)
+    assert AsyncStrategy.from_run_config({}).options.patience == 300.0
     with pytest.raises(ValueError, match="eval_every"):
         AsyncStrategy.from_run_config({"eval-every": 0})
 
@@ -66,20 +66,22 @@ def start_strategy(algorithm, folder, steps=1, **options):
 
 
 def test_algorithm_that_cannot_step_is_refused_first(tmp_path):
-    with pytest.raises(ConfigError, match=r"Trimmed.* cannot take a step of 2 updates: .*trim = 1 leaves nothing"):
+    with pytest.raises(
+        ConfigError, match=r"Trimmed.* cannot take a step of 2 updates: .*trim must be below half of the buffer"
+    ):
         start_strategy(fadas.Algorithm(Trimmed(1)), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_preset_passes_rehearsal(name):
+def test_every_preset_passes_trial_step(name):
     algorithm = ALGORITHMS[name]()
     ledger = Ledger(algorithm.schedule(4, 2), 0, open=True)
-    rehearse(Server(algorithm, ledger, Model(torch.ones(3), torch.ones(2))))
+    try_one_step(Server(algorithm, ledger, Model(torch.ones(3), torch.ones(2))))
 
 
 def test_zero_rounds_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="num_rounds must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="num_rounds must be at least 1, got 0"):
         start_strategy(fadas.FedBuff(), tmp_path, steps=0)
 
 

@@ -11,9 +11,9 @@ from fadas.tasks import TASKS
 
 def test_digits_are_same_with_or_without_scikit_learn_import(monkeypatch):
     digits = import_module("fadas.tasks.digits")  # fadas.tasks has a function of this name
-    own = digits._load()
+    own = digits._load_digits()
     monkeypatch.setattr(digits, "find_spec", lambda name: None)
-    theirs = digits._load()
+    theirs = digits._load_digits()
     assert [(one.dtype.kind, one.shape) for one in own] == [("f", (1797, 64)), ("i", (1797,))]
     assert all(np.array_equal(one, other) for one, other in zip(own, theirs, strict=True))
 
@@ -38,5 +38,5 @@ def test_validation_data_come_from_training_data():
     assert sum(held.sizes) + len(held.test[1]) == sum(full.sizes)
     assert collect_rows(held.test, *held.clients) == collect_rows(*full.clients)
     assert not collect_rows(held.test) & collect_rows(full.test)
-    with pytest.raises(ValueError, match="held-out"):
+    with pytest.raises(ValueError, match=r"validation must be above 0 and below 1, got 1\.5"):
         TASKS["digits"](validation=1.5)

@@ -20,7 +20,7 @@ def test_fetch_downloads_and_unpacks(archive_server):
 
 @pytest.mark.parametrize("then", ["good", "norange"])
 def test_broken_download_is_continued(archive_server, then):
-    with pytest.raises(ConfigError, match=r"failed .*run the command again"):
+    with pytest.raises(ConfigError, match=r"cannot download .*run the command again"):
         describe_archive(f"{archive_server.url}/cut").fetch(lambda done, total: None)
     half = len(GOOD) // 2
     assert (data_folder() / "cut.part").stat().st_size == half
@@ -38,14 +38,14 @@ def test_complete_part_is_not_fetched_again(archive_server):
 
 
 def test_wrong_archive_is_refused(archive_server):
-    with pytest.raises(ConfigError, match=r"has MD5 .* expected 0000"):
+    with pytest.raises(ConfigError, match=r"expected MD5 0000, got \w{32}"):
         describe_archive(f"{archive_server.url}/good", md5="0000").fetch(lambda done, total: None)
     assert not (data_folder() / "set").exists()
     assert not list(data_folder().glob("*.part")), "a wrong download must not be resumed"
 
 
 def test_archive_cannot_write_outside_folder(archive_server):
-    with pytest.raises(ConfigError, match="cannot be unpacked"):
+    with pytest.raises(ConfigError, match="cannot unpack"):
         describe_archive(f"{archive_server.url}/evil", EVIL).fetch(lambda done, total: None)
     describe_archive(f"{archive_server.url}/more", MORE).fetch(lambda done, total: None)
     assert [path.name for path in data_folder().parent.rglob("*.bin")] == ["one.bin"], "only known files are unpacked"

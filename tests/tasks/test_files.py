@@ -17,7 +17,7 @@ def test_folder_gives_client_per_file(tmp_path):
     assert task.sizes == make_task(7).sizes
     assert torch.equal(task.clients[1][0], make_task(7).clients[1][0])
     assert isinstance(task.module(), TinyNet)
-    with pytest.raises(ValueError, match="7 clients, not 5"):
+    with pytest.raises(ValueError, match=r"the number of client files in .* \(7\), got 5"):
         files(str(tmp_path / "f"), "helpers.networks:TinyNet", 5)
     with pytest.raises(ValueError, match="cannot import model"):
         files(str(tmp_path / "f"), "helpers.networks:NoNet", 7)
@@ -27,10 +27,10 @@ def test_folder_gives_client_per_file(tmp_path):
     ("content", "message"),
     [
         ({"x": np.zeros((3, 2))}, "has no array 'y'"),
-        ({"x": np.zeros((3, 2)), "y": np.array([{}, {}, {}])}, "cannot be read"),
-        (b"not a zip", "cannot be read"),
-        ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, r"y holds \[3\] floats; labels must be whole numbers"),
-        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 1))}, r"y holds \[3, 1\] floats"),
+        ({"x": np.zeros((3, 2)), "y": np.array([{}, {}, {}])}, "cannot read .*a.npz"),
+        (b"not a zip", "cannot read .*a.npz"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, r"y must hold whole numbers, .*got floats of shape \[3\]\."),
+        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 1))}, r"got floats of shape \[3, 1\]\."),
     ],
 )
 def test_bad_client_files_are_refused(tmp_path, content, message):
@@ -55,10 +55,10 @@ def test_validation_leaves_small_clients_their_examples(tmp_path):
     task = files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=0.2)
     assert list(task.sizes) == [8, 2, 1]
     assert sorted([*task.clients[0][1].tolist(), *task.test[1].tolist()]) == list(range(10))
-    with pytest.raises(ValueError, match=r"a held-out share of 0\.04 leaves every client"):
+    with pytest.raises(ValueError, match=r"validation \(0\.04\) splits no client's examples"):
         files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=0.04)
     for share in (1.5, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"must lie between 0 and 1, not {share}"):
+        with pytest.raises(ValueError, match=f"validation must be above 0 and below 1, got {share}"):
             files(str(tmp_path), "helpers.networks:TinyNet", 3, validation=share)
 
 

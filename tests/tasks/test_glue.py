@@ -41,8 +41,8 @@ def test_official_files_have_published_counts(real_data, monkeypatch):
     [
         (None, "No such file"),
         ("sentence\tgrade\nx\t1\n", "expected a column 'label'"),
-        ("sentence\tlabel\nx\n", "line 2: expected 2 columns"),
-        ("sentence\tlabel\nx\t7\n", "line 2: expected 2 columns and a label"),
+        ("sentence\tlabel\nx\n", "line 2: expected 2 columns, got 1"),
+        ("sentence\tlabel\nx\t7\n", "line 2: expected the label '0' or '1', got '7'"),
         ("sentence\tlabel\n", "no examples"),
     ],
 )

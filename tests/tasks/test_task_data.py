@@ -67,16 +67,16 @@ def test_numpy_arrays_train_for_regression(executor):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (np.zeros((3, 6)), "not one array"),
-        (torch.zeros(3, 6), "not one array"),
+        (np.zeros((3, 6)), "got one array"),
+        (torch.zeros(3, 6), "got one array"),
         ((np.zeros((3, 6)), np.array(["a", "b", "c"])), "arrays of numbers: can't convert"),
         (([np.zeros(3), np.zeros(4)], [1, 2]), "arrays of numbers"),
-        ((np.zeros((3, 6)), 1), "all of one length"),
-        ((np.zeros((3, 6)), np.zeros(2)), "all of one length"),
+        ((np.zeros((3, 6)), 1), "all of the same length"),
+        ((np.zeros((3, 6)), np.zeros(2)), "all of the same length"),
         (None, "arrays of numbers"),
-        ((np.ma.masked_less(np.arange(18.0).reshape(3, 6), 1), np.zeros(3, int)), "a masked array lacks values"),
-        ((np.zeros((3, 6)), np.ma.masked_equal([0, 1, 2], 1)), "a masked array lacks values"),
-        (MaskedItems(), "a masked array lacks values"),
+        ((np.ma.masked_less(np.arange(18.0).reshape(3, 6), 1), np.zeros(3, int)), "a masked array has missing values"),
+        ((np.zeros((3, 6)), np.ma.masked_equal([0, 1, 2], 1)), "a masked array has missing values"),
+        (MaskedItems(), "a masked array has missing values"),
     ],
 )
 def test_invalid_data_are_refused(data, message):

@@ -52,16 +52,16 @@ class FunctionalDropout(Centred):
     [(DataDependent, "cannot be trained in batches"), (make_cumulative_norm, "cannot be trained in batches")]
     + [
         (make_spectral_norm, "cannot be trained in batches"),
-        (CallCounting, "something else in a batch"),
-        (FunctionalDropout, "dropout"),
+        (CallCounting, "learns differently when jobs share a batch"),
+        (FunctionalDropout, "dropout draws other random numbers"),
     ],
 )
 def test_unbatchable_module_is_refused_with_other_executors_named(model, reason):
     task = make_task()
     task.model = model
     with pytest.raises(ValueError, match=reason) as refused:
-        Batched(task, LOCAL_DECAY, 0)
-    assert str(refused.value).endswith("name another executor: inline or processes")
+        Batched(task, LOCAL_DECAY, 0).preflight()
+    assert str(refused.value).endswith("use another executor: inline or processes")
     assert "\n" not in str(refused.value)
 
 
@@ -92,15 +92,18 @@ def test_hooks_are_called_or_refused(model):
     start = FlatModule(task.module(1)).read()
     deltas = []
     for executor in executors:
+        executor.preflight()
         executor.submit(Job(0, 0, 0), start, 0)
         deltas.append(executor.collect(Job(0, 0, 0)).delta)
         executor.close()
     assert torch.equal(*deltas)
     if model is make_gradient_hooks:
         with pytest.raises(ValueError, match="hooks on gradients are not called"):
-            Batched(task, local, 1)
+            Batched(task, local, 1).preflight()
     else:
-        assert not Batched(task, local, 1)._trainer.stacked
+        batched = Batched(task, local, 1)
+        batched.preflight()
+        assert not batched._trainer.stacked
 
 
 class DictOutput(nn.Module):
@@ -114,15 +117,20 @@ class DictOutput(nn.Module):
         return {"logits": self.layer(x)}
 
 
+def pass_preflight(executor):
+    executor.preflight()
+    executor.close()
+
+
 def test_auto_trains_what_batches_refuse():
     local = LocalSGD(batch_size=4)
     wide = [(torch.randn(12, 5 + k), torch.arange(12) % 3) for k in range(4)]
     task = make_even_task(lambda: nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Linear(4, 3)), clients=wide)
-    EXECUTORS["auto"](task, local, 1).close()
-    with pytest.raises(ValueError, match="clients whose examples differ in shape share no batch; name another"):
-        Batched(task, local, 1)
+    pass_preflight(EXECUTORS["auto"](task, local, 1))
+    with pytest.raises(ValueError, match="clients whose examples differ in shape cannot share a batch; use another"):
+        Batched(task, local, 1).preflight()
     named = make_even_task(DictOutput, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
-    EXECUTORS["auto"](named, local, 1).close()
+    pass_preflight(EXECUTORS["auto"](named, local, 1))
     rare = make_even_task(lambda: nn.Sequential(nn.Dropout(0.001), nn.Linear(6, 3)))
     for seed in range(5):  # with p = 0.001 a trial may drop nothing
         torch.manual_seed(seed)

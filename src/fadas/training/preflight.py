@@ -3,7 +3,7 @@
 import pickle
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from math import isfinite
 
@@ -95,7 +95,7 @@ def _check_module(flat: FlatModule, task: Task) -> None:
         _, first = _draw_once(flat, task)
         if flat.device != "cpu":
             return  # on a GPU the same sum may be rounded in two ways
-        with torch.random.fork_rng(devices=[]):
+        with _kept_random_state(flat.device):
             second = _trial_loss(flat, task)
     except _Unseeded:
         raise
@@ -111,7 +111,8 @@ def _check_module(flat: FlatModule, task: Task) -> None:
 def _check_shapes(flat: FlatModule, task: Task) -> None:
     """Refuse outputs [B, 1] with targets [B] if the loss compares each output with every target."""
     try:
-        outputs, targets = _trial_outputs(flat, task)
+        with _kept_random_state(flat.device):
+            outputs, targets = _trial_outputs(flat, task)
         if outputs.shape != (*targets.shape, 1) or targets.dim() != 1:
             return
         count = len(targets)
@@ -167,6 +168,11 @@ def _training_mode(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+def _kept_random_state(device: str) -> AbstractContextManager[None]:
+    """Put torch's random generators back into their states at the end."""
+    return torch.random.fork_rng([torch.device(device)] if torch.device(device).type == "cuda" else [])
+
+
 def _draw_once(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
     """Return the kinds of device that random numbers were drawn on, and the loss."""
     device = torch.device(flat.device)
@@ -175,7 +181,7 @@ def _draw_once(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
         generators["cuda"] = partial(torch.cuda.get_rng_state, device)
     others = _other_states()
     try:
-        with torch.random.fork_rng([device] if "cuda" in generators else []):
+        with _kept_random_state(flat.device):
             states = {kind: state() for kind, state in generators.items()}
             loss = _trial_loss(flat, task)
             return {kind for kind, state in generators.items() if not torch.equal(states[kind], state())}, loss
