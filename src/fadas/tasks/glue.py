@@ -5,7 +5,7 @@ however many clients there are.
 """
 
 import hashlib
-import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fadas.rng import HOLDOUT, PARTITION
+from fadas.runs.serialization import atomic_file
 from fadas.tasks import encoders
 from fadas.tasks.downloads import data_folder
 from fadas.tasks.partition import Kind, deal, split_off
@@ -165,10 +166,7 @@ def _tokenize_cached(
 
 def _write_cache(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a cache file if possible. Errors are ignored, because the cache only saves time."""
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_bytes(save(tensors))
-        os.replace(draft, path)
-    except OSError:
-        pass
+        with atomic_file(path) as file:
+            file.write(save(tensors))
