@@ -14,7 +14,7 @@ def test_help_shows_examples_without_heavy_imports():
         assert command in text
         assert "Example" in run_fadas(command, "--help").stdout
     # the command's text has them, because some versions of typer and click do not show the help of arguments
-    for command, words in {"bench": ("cpu|gpu|ray|plan",), "reproduce": ("list names", "report renders")}.items():
+    for command, words in {"bench": ("cpu|gpu|ray|plan",), "reproduce": ("list    List", "report  Render")}.items():
         assert all(word in run_fadas(command, "--help").stdout for word in words)
     assert "cifar10|cifar100" in run_fadas("data", "get", "--help").stdout
     heavy = "import sys, fadas.cli; print([m for m in ('torch', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
@@ -35,7 +35,10 @@ def test_help_shows_examples_without_heavy_imports():
             ["run", DEMO, "--set", "local.lr=-1", "--only", "fadas", "--set", "algorithms.fadas.local={}"],
             "positive number",
         ),
-        (["run", DEMO, "--set", "task.clients=2000"], "examples are too few for 2000 clients"),
+        (
+            ["run", DEMO, "--set", "task.clients=2000"],
+            "clients must be at most the number of training examples (1438), got 2000",
+        ),
         (
             ["run", DEMO, "--set", "delays.name=table", "--set", "delays.path=no.csv"],
             "cannot read the delay table no.csv",
@@ -47,12 +50,21 @@ def test_help_shows_examples_without_heavy_imports():
         (["run", DEMO, "--set", "local.lr=1e308"], "cannot be trained"),
         (["run", DEMO, "--only", ","], "unknown algorithm ''"),
         (["run", DEMO, "--sed", "1"], "No such option"),
-        (["run", DEMO, "--set", "task.validation=1e-9"], "leaves nothing on one side"),
-        (["run", DEMO, "--set", "delays={name='pareto', shape=0.0001}"], "durations are beyond all numbers"),
+        (["run", DEMO, "--set", "task.validation=1e-9"], "validation (1e-09) of 1438 examples leaves one side empty"),
+        (["run", DEMO, "--set", "delays={name='pareto', shape=0.0001}"], "these parameters give infinite durations"),
         (["run", DEMO, "--executor", "inline", "--set", "executor.name=batched"], "contradict each other"),
-        (["run", DEMO, "--executor", "processes", "--set", "executor.workers=100000"], "more than a machine can bear"),
-        (["run", DEMO, "--set", "delays={name='uniform', low=1e150, high=2e150}"], "times below 1e+100"),
-        (["run", DEMO, "--set", "task.name=os:environ"], "not something that makes one"),
+        (
+            ["run", DEMO, "--executor", "processes", "--set", "executor.workers=100000"],
+            "workers must be at most 1000, got 100000",
+        ),
+        (
+            ["run", DEMO, "--set", "delays={name='uniform', low=1e150, high=2e150}"],
+            "a duration must be positive and end before time 1e+100",
+        ),
+        (
+            ["run", DEMO, "--set", "task.name=os:environ"],
+            "task 'os:environ' must be a class or a function, got _Environ",
+        ),
         (["run", DEMO, "--set", "task.name=builtins:int"], "cannot be used here"),
         (["run", DEMO, "--out", "/dev/null/x"], "/dev/null exists and is not a folder"),
         (["sweep", DEMO, "--validation", "0"], "between 0 and 1"),

@@ -5,14 +5,15 @@ import re
 import pytest
 
 from fadas.paper.artefacts import all_artefacts
-from helpers.cli import reproduce
-from helpers.paper import save_method
+from helpers.paper import reproduce, save_method
 
 
 def test_several_artefacts_share_cells(small_paper):
     output = reproduce(small_paper, "large-cifar10", "ablation-tau-c", "--only", "fadas-da").output
     assert "large-cifar10, ablation-tau-c: 5 cells run" in output
-    assert "stand alone" in reproduce(small_paper, "large-cifar10", "report").output
+    refused = reproduce(small_paper, "large-cifar10", "report")
+    assert refused.exit_code == 2
+    assert "report is a command of its own: fadas reproduce report" in refused.output
 
 
 def test_list_names_every_artefact_in_narrow_terminal(small_paper, monkeypatch):

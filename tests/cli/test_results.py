@@ -1,6 +1,5 @@
 """`fadas watch`."""
 
-import json
 import threading
 
 import pytest
@@ -8,28 +7,28 @@ import pytest
 from fadas.cli.results import watch
 from fadas.errors import ConfigError
 from fadas.runs.follower import Follower
-from fadas.runs.summary import summarise
-from fadas.runs.writer import Writer
-from helpers.cli import draw_runs
-from helpers.folders import LIVE_TABLES, make_record, write_run
+from fadas.runs.serialization import to_json
+from helpers.folders import LIVE_TABLES, draw_runs, make_record, make_summary, open_writer, write_run
+
+LINE = make_record(1, 0.25).as_dict()
 
 
 def test_watch_finds_runs_of_reproduction(tmp_path, capsys):
-    Writer(tmp_path / "cifar10" / "fadas-1", LIVE_TABLES).append(make_record(1, 0.25))
+    open_writer(tmp_path / "cifar10" / "fadas-1", LIVE_TABLES).append(make_record(1, 0.25))
     watch(tmp_path, once=True)
     assert "25.0%" in capsys.readouterr().out
 
 
 def test_watch_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli.terminal._QUIET", 2)
-    writer = Writer(tmp_path / "fadas-0", LIVE_TABLES)
+    writer = open_writer(tmp_path / "fadas-0", LIVE_TABLES)
     writer.append(make_record(1, 0.25))
     watching = threading.Thread(target=watch, args=(tmp_path, False))
     watching.start()
     watching.join(2)
     assert watching.is_alive()
     writer.append(make_record(2, 0.75))
-    writer.finish(summarise([make_record(1, 0.25), make_record(2, 0.75)]))
+    writer.finish(make_summary([make_record(1, 0.25), make_record(2, 0.75)]))
     watching.join(120)
     assert not watching.is_alive()
     out = capsys.readouterr().out
@@ -51,9 +50,9 @@ def test_watch_without_runs_is_refused(tmp_path):
         ("summary.json", '{"diverged": '),
         ("summary.json", "[]"),
         ("metrics.jsonl", '{"nonsense": 1}\n'),
-        ("metrics.jsonl", json.dumps(make_record(1, 0.25))[:40] + "\n"),
-        ("metrics.jsonl", json.dumps({**make_record(1), "jobs": []}) + "\n"),
-        ("metrics.jsonl", json.dumps({**make_record(1), "step": "one"}) + "\n"),
+        ("metrics.jsonl", to_json(LINE)[:40] + "\n"),
+        ("metrics.jsonl", to_json({**LINE, "jobs": []}) + "\n"),
+        ("metrics.jsonl", to_json({**LINE, "step": "one"}) + "\n"),
         ("config.toml", "name ="),
         ("config.toml", "run = 3"),
         ("config.toml", 'run = {steps = "many"}'),

@@ -42,9 +42,11 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", limited, *run], capture_output=True, text=True)
     assert done.returncode == 2
-    assert (tmp_path / "fadas-7" / "model.safetensors").stat().st_size == 15_000
+    assert not list(tmp_path.glob("fadas-7/model*")), "nothing half-written may stay"
     last = done.stderr.splitlines()[-1]
-    assert last.endswith("File too large after step 10; there is no checkpoint yet; free some space, then --resume")
+    assert last.endswith(
+        "File too large after step 10; there is no checkpoint yet; free some space, then continue with --resume"
+    )
     report = tmp_path / "report.html"
     report.symlink_to("/dev/full")
     for arguments in ([*run, "--resume"], ["report", tmp_path]):
@@ -52,7 +54,7 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
         assert "No space left on device" in error
         assert error.endswith("; free some space, then give the command again")
     report.unlink()
-    assert "already there" in run_fadas(*run).stderr
+    assert "skipped, it has finished in" in run_fadas(*run).stderr
     assert report.exists()
 
 
@@ -62,7 +64,7 @@ def test_rerun_skips_finished_runs(tmp_path):
     metrics = tmp_path / "runs" / "demo" / "fadas-7" / "metrics.jsonl"
     before = metrics.read_bytes(), metrics.stat().st_mtime_ns
     again = run_fadas("run", DEMO, "--only", "fadas,fedavg", *SMALL, cwd=tmp_path)
-    assert "already there" in again.stderr
+    assert "skipped, it has finished in" in again.stderr
     assert (metrics.read_bytes(), metrics.stat().st_mtime_ns) == before
     other = run_fadas("run", DEMO, "--only", "fadas", *SMALL, "--set", "local.epochs=1", cwd=tmp_path, code=2)
     assert "other settings" in other.stderr
@@ -126,6 +128,17 @@ def test_plan_prints_delays():
     assert json.loads(scaled.stdout)["dropped"] > 0
 
 
+def test_plan_shows_all_seeds():
+    command = ["plan", DEMO, "--only", "fadas", "--set", "run.seeds=[4,5]"]
+    both, alone = (json.loads(run_fadas(*command, "--json", *more).stdout) for more in ([], ["--seed", "5"]))
+    assert (both["seed"], list(both["seeds"])) == (4, ["4", "5"])
+    assert both["seeds"]["4"] == both["algorithms"]
+    assert both["seeds"]["5"] == alone["algorithms"] != both["algorithms"]
+    shown = run_fadas(*command).stdout
+    assert "seed 4" in shown
+    assert "seed 5" in shown
+
+
 def test_interrupted_run_can_be_resumed(tmp_path):
     command = paused_command(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore_interrupt)
@@ -138,7 +151,7 @@ def test_interrupted_run_can_be_resumed(tmp_path):
     assert not (tmp_path / "o" / "fadas-3" / "summary.json").exists()
     assert "no finished runs" in run_fadas("report", tmp_path / "o", code=2).stderr
     again = ["run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
-    assert "continue it with --resume, or begin anew with --overwrite" in run_fadas(*again, code=2).stderr
+    assert "continue it with --resume, or start over with --overwrite" in run_fadas(*again, code=2).stderr
     assert "exclude each other" in run_fadas(*again, "--resume", "--overwrite", code=2).stderr
     assert "continued after step" in run_fadas(*again, "--resume").stderr
     assert [line["step"] for line in read_records(metrics.parent)] == list(range(1, 501))
@@ -172,4 +185,6 @@ def test_code_in_current_folder_and_relative_paths_are_found(tmp_path):
     (tmp_path / "d.csv").write_text("client,low,high\n" + "".join(f"{c},1,3\n" for c in range(50)))
     assert "other settings" in run_fadas(*again, cwd=tmp_path / "sub", code=2).stderr
     saved = tmp_path / "o" / "fedbuff-7" / "config.toml"
-    assert "is not what it was" in run_fadas("run", saved, "--out", tmp_path / "p", code=2).stderr
+    assert (
+        "has changed since these settings were saved" in run_fadas("run", saved, "--out", tmp_path / "p", code=2).stderr
+    )

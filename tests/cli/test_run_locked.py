@@ -18,7 +18,8 @@ pytest.importorskip("fcntl")
 RUN = ["run", DEMO, "--only", "fedbuff,fedavg", *SMALL, "--executor", "inline"]
 
 
-SKIPPED = "fadas: 1 of 2 runs left out, in use by another process: {}; wait for it, or use --out DIR"
+WAIT = "wait for it, or choose another folder with --out DIR"
+SKIPPED = f"fadas: 1 of 2 runs skipped, because another process is running them: {{}}; {WAIT}"
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,8 @@ def test_run_skips_locked_run_and_names_it_last(tmp_path, more):
         result = run_fadas(*command, code=2)
         assert [path.name for path in (tmp_path / "fedbuff-7").iterdir()] == [lock.NAME]
     first, second, last = result.stderr.splitlines()
-    assert first == "fedbuff-7: another process is at it"
-    assert second.startswith("fedavg-7: 2 steps")
+    assert first.startswith("fedavg-7: 2 steps")
+    assert second == "fedbuff-7: another process was running it; trying again"
     assert last == SKIPPED.format("fedbuff-7")
     assert "report.html" in result.stdout
     assert [run.folder.name for run in find_runs(tmp_path)] == ["fedavg-7"]
@@ -49,7 +50,7 @@ def test_run_is_refused_when_only_locked_run_remains(tmp_path, finished_runs):
     shutil.copytree(finished_runs / "fedavg-7", tmp_path / "fedavg-7")
     with hold_lock(tmp_path / "fedbuff-7"):
         error = run_fadas(*RUN, "--out", tmp_path, code=2).stderr
-    assert error == f"fadas: {tmp_path / 'fedbuff-7'} is in use by another process; wait for it, or use --out DIR\n"
+    assert error == f"fadas: {tmp_path / 'fedbuff-7'} is in use by another process; {WAIT}\n"
 
 
 def test_skipped_run_outranks_diverged_run_in_exit_code(tmp_path):
@@ -81,13 +82,13 @@ def test_run_started_elsewhere_meanwhile_is_skipped(tmp_path, run_while):
         code, lines = run_while(lambda: other.enter_context(hold_lock(tmp_path / "fedavg-7")))
     assert code == 2
     assert lines[0].startswith("fedbuff-7: 10 steps")
-    assert lines[1:] == ["fedavg-7: another process is at it", SKIPPED.format("fedavg-7")]
+    assert lines[1:] == ["fedavg-7: another process was running it; trying again", SKIPPED.format("fedavg-7")]
 
 
 def test_run_finished_elsewhere_meanwhile_is_used(tmp_path, run_while, finished_runs):
     code, lines = run_while(lambda: shutil.copytree(finished_runs / "fedavg-7", tmp_path / "fedavg-7"))
     assert code == 0
-    assert lines[1].startswith("fedavg-7: already there")
+    assert lines[1].startswith("fedavg-7: skipped, it has finished in")
     assert [run.folder.name for run in find_runs(tmp_path)] == ["fedbuff-7", "fedavg-7"]
 
 
@@ -109,7 +110,7 @@ def test_locked_run_finished_elsewhere_is_used(tmp_path, run_while, finished_run
 
         code, lines = run_while(meanwhile)
     assert code == 0
-    assert lines[-1].startswith("fedavg-7: already there")
+    assert lines[-1].startswith("fedavg-7: skipped, it has finished in")
     assert [run.folder.name for run in find_runs(tmp_path)] == ["fedbuff-7", "fedavg-7"]
 
 
@@ -117,6 +118,6 @@ def test_damaged_run_is_named_before_others_start(tmp_path, finished_runs):
     shutil.copytree(finished_runs / "fedavg-7", tmp_path / "fedavg-7")
     (tmp_path / "fedavg-7" / "summary.json").write_text("{")
     (line,) = run_fadas(*RUN, "--out", tmp_path, code=2).stderr.splitlines()
-    assert line.startswith(f"fadas: {tmp_path / 'fedavg-7'} is damaged: summary.json: ")
-    assert line.endswith("; delete it to run it anew")
+    assert line.startswith(f"fadas: {tmp_path / 'fedavg-7' / 'summary.json'} is damaged: ")
+    assert line.endswith("; delete the folder to run it again")
     assert not (tmp_path / "fedbuff-7").exists()

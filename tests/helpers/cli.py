@@ -70,29 +70,6 @@ def call_fadas(*arguments) -> tuple[int, str, str]:
     return end.value.code or 0, out.getvalue(), err.getvalue()
 
 
-def reproduce(folder: Path, *words):
-    """`fadas reproduce` with the experiments of the fixture `small_paper`."""
-    from typer.testing import CliRunner
-
-    from fadas.cli import app
-
-    places = ["--experiments", folder / "experiments", "--results", folder / "results", "--work", folder / "runs"]
-    return CliRunner().invoke(app, ["reproduce", *map(str, (*words, *places, "--page", folder / "page.md"))])
-
-
 def import_path(*folders) -> str:
     """A PYTHONPATH with these folders before everything that this process imports from."""
     return os.pathsep.join([*map(str, folders), *sys.path])
-
-
-def draw_runs(*followers) -> str:
-    """What `fadas watch` shows of these runs now."""
-    from rich.console import Console
-
-    from fadas.cli.terminal import view
-
-    console = Console(width=200, record=True, file=io.StringIO())
-    for follower in followers:
-        follower.read()
-    console.print(view(list(followers)))
-    return console.export_text()

@@ -1,5 +1,6 @@
 """Run folders, written and read without training."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,19 @@ def read_files(folder: Path, names=None) -> dict[str, bytes]:
 def read_times(paths) -> dict[Path, int]:
     """When each of these files was last written."""
     return {path: path.stat().st_mtime_ns for path in paths}
+
+
+def draw_runs(*followers) -> str:
+    """What `fadas watch` shows of these runs now."""
+    from rich.console import Console
+
+    from fadas.cli import terminal
+
+    console = Console(width=200, record=True, file=io.StringIO())
+    for follower in followers:
+        follower.refresh()
+    console.print(terminal.draw_runs(list(followers)))
+    return console.export_text()
 
 
 def draw_axes(*runs) -> dict[str, list]:

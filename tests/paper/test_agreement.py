@@ -52,7 +52,7 @@ def test_time_to_target_agrees_within_tenth(tmp_path, time, end, text, verdict):
 def test_time_to_other_target_is_refused(tmp_path):
     save_method(0.5, 0.0, tmp_path, 150.0)
     row = next(row for row in TIMES.rows if row.method == "fadas")
-    with pytest.raises(ConfigError, match=r"fadas-1\.json has the time to an accuracy of 0\.75, not 0\.8"):
+    with pytest.raises(ConfigError, match=r'fadas-1\.json: "target" must be 0\.8, got 0\.75$'):
         time_to_target(replace(TIMES, targets=[0.8, 0.8, 0.5, 0.5]), row, 0, tmp_path)
 
 

@@ -5,8 +5,8 @@ import re
 from fadas.paper.artefacts import all_artefacts
 from fadas.paper.results import read_result
 from fadas.paper.run_cells import Places, has_result, make_config
-from helpers.cli import ROOT, reproduce
-from helpers.paper import RELEASED
+from helpers.cli import ROOT
+from helpers.paper import RELEASED, reproduce
 
 
 def test_released_code_has_own_settings(small_paper):

@@ -7,10 +7,10 @@ import matplotlib
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.paper.artefacts import Cell, all_artefacts
+from fadas.paper.artefacts import Cell, all_artefacts, read_paper
 from fadas.paper.page import _made, blocks, write_page
 from helpers.cli import ROOT
-from helpers.paper import RELEASED, TABLE, TIMES, save_method
+from helpers.paper import RELEASED, TABLE, TIMES, save_method, save_result
 
 
 def test_released_code_has_own_columns_and_figures(tmp_path):
@@ -59,29 +59,40 @@ def test_remarks_stand_below_artefact(tmp_path):
     place = texts.index("One.")
     assert texts[place + 1 : place + 3] == ["Two.", "Three."]
     assert texts.index(TIMES.title) < place < texts.index(all_artefacts()["large-cifar100"].title)
-    for text, message in (('tim = "x"', "no artefact 'tim'"), ("time = 3", "is a text"), ("time", "remarks.toml: ")):
+    for text, message in (
+        ('tim = "x"', "unknown artefact 'tim'; did you mean 'time'"),
+        ("time = 3", "time must be a string, got 3"),
+        ("time", "remarks.toml: "),
+    ):
         remarks.write_text(text)
         with pytest.raises(ConfigError, match=message):
             list(blocks(tmp_path))
 
 
+def test_page_names_fedasync_results_of_old_statistics_rule(tmp_path):
+    preset = {"algorithms": {"fedasync": {"preset": "fedasync"}, "fadas": {"preset": "fadas"}}}
+    for method in ("fedasync", "fadas"):
+        for experiment, version in (("cifar10-large-dir0.1", 1), ("cifar10-large-dir0.3", 2)):
+            save_result(tmp_path, Cell(experiment, method, 1), config=preset, format=version)
+    sentence = read_paper()["page"]["replaced_statistics"].format(results="cifar10-large-dir0.1 fedasync-1")
+    assert sentence in [block.text for block in blocks(tmp_path)]
+
+
 def test_page_hides_trials_and_shows_other_settings_and_seeds(tmp_path):
     save_method(0.7, 0.01, tmp_path)
-    source = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
+    source = json.loads(Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path).read_text())
+    kept = {key: source[key] for key in ("accuracy", "accuracy_std", "curve")}
 
-    def add_result(experiment, seed, *changes):
-        path = Cell(experiment, "fadas", seed, changes).path(tmp_path)
-        path.parent.mkdir(exist_ok=True)
-        one = {"experiment": experiment, "seed": seed, "changes": changes, "device": "a laptop"}
-        path.write_text(json.dumps({**json.loads(source.read_text()), **one}))
+    def add_result(experiment, seed, changes=None, rounds=None):
+        save_result(tmp_path, Cell(experiment, "fadas", seed, changes or {}, rounds), **kept, device="a laptop")
 
     write_page(tmp_path / "page.md", tmp_path)
     before = (tmp_path / "page.md").read_text()
-    add_result("cifar10-large-dir0.1", 1, "rounds=3")
+    add_result("cifar10-large-dir0.1", 1, rounds=3)
     add_result("an-experiment-of-ones-own", 1)
     write_page(tmp_path / "page.md", tmp_path)
     assert (tmp_path / "page.md").read_text() == before, "trials are not counted either"
-    add_result("cifar10-large-dir0.1", 1, "algorithms.fadas.eta=0.003")
+    add_result("cifar10-large-dir0.1", 1, {"algorithms.fadas.eta": 0.003})
     add_result("cifar10-large-dir0.1", 9)
     write_page(tmp_path / "page.md", tmp_path)
     text = (tmp_path / "page.md").read_text()

@@ -7,8 +7,8 @@ import pytest
 from fadas.errors import ConfigError
 from fadas.paper.artefacts import Cell
 from fadas.paper.page import write_page
-from helpers.cli import reproduce
-from helpers.paper import save_method
+from fadas.paper.results import read_result
+from helpers.paper import reproduce, save_method
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,6 @@ from helpers.paper import save_method
         {"seed": "1"},
         {"seed": 7},
         {"method": "fedbuff"},
-        {"more": 1},
     ],
     ids=str,
 )
@@ -40,9 +39,17 @@ def test_damaged_result_is_named(tmp_path, changes):
         write_page(tmp_path / "page.md", tmp_path)
 
 
+def test_unknown_key_of_result_is_ignored(tmp_path):
+    save_method(0.7, 0.01, tmp_path)
+    path = Cell("cifar10-large-dir0.1", "fadas", 1).path(tmp_path)
+    before = read_result(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "more": 1}))
+    assert read_result(path) == before
+
+
 def test_damaged_result_can_be_deleted(small_paper):
     path = Cell("cifar10-large-dir0.1", "fadas", 1).path(small_paper / "results")
     path.parent.mkdir(parents=True)
     path.write_text("{")
     for words in (["large-cifar10", "--only", "fadas"], ["report"], ["list"]):
-        assert str(reproduce(small_paper, *words).exception).endswith("; delete it to run the cell anew")
+        assert str(reproduce(small_paper, *words).exception).endswith("; delete it to run the cell again"), words

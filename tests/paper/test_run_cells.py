@@ -10,9 +10,8 @@ from fadas.paper.agreement import measured_accuracy
 from fadas.paper.artefacts import Cell, all_artefacts
 from fadas.paper.page import blocks
 from fadas.paper.results import find_result, read_result
-from fadas.paper.run_cells import Places, run_cells, select_cells
-from helpers.cli import reproduce
-from helpers.paper import FADAS_ROW, TABLE
+from fadas.paper.run_cells import AS_IN_FILE, CellRunner, Places, select_cells
+from helpers.paper import FADAS_ROW, TABLE, reproduce
 from helpers.processes import interruptible
 
 
@@ -45,11 +44,12 @@ def test_interrupted_cell_resumes(small_paper, monkeypatch):
 
     monkeypatch.setenv("FADAS_COMMIT", "that of yesterday")
     with interruptible(), pytest.raises(Interrupted):
-        list(run_cells(cells, places, [], None, lambda *_: interrupt, print))
+        list(CellRunner(cells, places, AS_IN_FILE, lambda *_: interrupt, print).run())
     assert not list(small_paper.glob("results/*/*"))
     steps = []
     monkeypatch.setenv("FADAS_COMMIT", "that of today")
-    ((_, result),) = run_cells(cells, places, [], None, lambda *_: lambda record: steps.append(record.step), print)
+    runner = CellRunner(cells, places, AS_IN_FILE, lambda *_: lambda record: steps.append(record.step), print)
+    ((_, result),) = runner.run()
     assert steps == list(range(8, 21))
     assert [point[0] for point in result.curve] == list(range(1, 21))
     assert result.commit == "that of yesterday, that of today"
@@ -67,14 +67,14 @@ def test_finished_cell_is_only_read(small_paper, monkeypatch):
     experiment = small_paper / "experiments" / "cifar10-large-dir0.1.toml"
     experiment.write_text(experiment.read_text().replace("updates = 100", "updates = 200"))
     message = str(reproduce(small_paper, "large-cifar10", "--only", "fedbuff").exception)
-    way = "give the options it was begun with, --device for one, or delete it to run the cell anew"
+    way = "use the options the run began with, for example --device, or delete it to start over"
     assert message.endswith(f"fedbuff-1 holds a run with other settings (run.updates was 100 and is 200); {way}")
 
 
 def test_rounds_and_seeds_give_separate_results(small_paper):
     shown = reproduce(small_paper, "large-cifar10", "--only", "fadas", "--rounds", 3, "--seeds", 2)
     assert "4 cells run, 0 left; trials, which no report shows" in shown.output
-    cell = Cell("cifar10-large-dir0.3", "fadas", 2, ("rounds=3",))
+    cell = Cell("cifar10-large-dir0.3", "fadas", 2, rounds=3)
     result = find_result(cell, small_paper / "results")
     assert result
     assert (len(result.curve), result.seed) == (3, 2)
@@ -108,7 +108,7 @@ def test_diverged_cell_is_kept_and_others_run(small_paper):
         assert str(shown.exception).startswith("1 of 2 runs diverged: cifar10-large-dir0.1 fadas-1; the report says so")
     kept = read_result(small_paper / "results/cifar10-large-dir0.1/fadas-1.json")
     assert (kept.accuracy, kept.time_to_target) == (None, None)
-    assert kept.diverged.startswith("none of the last")
+    assert "updates were all refused (refused so far: not finite: " in kept.diverged
     assert kept.curve
     (wild, sound) = (measured_accuracy(TABLE, FADAS_ROW, column, small_paper / "results") for column in (0, 1))
     assert (wild.text, wild.verdict) == ("diverged", "worse")
@@ -143,7 +143,7 @@ def test_cell_is_not_resumed_in_other_precision(small_paper):
     )
     shutil.rmtree(small_paper / "results")
     message = str(reproduce(small_paper, *words).exception)
-    assert "(executor.precision was 'bf16' and is 'fp32'); give the options it was begun with" in message
+    assert "(precision was 'bf16' and is 'fp32'); use the options the run began with" in message
 
 
 def test_rounds_are_counted_in_steps_of_cell(small_paper):
@@ -159,7 +159,9 @@ def test_unusable_folder_is_refused_before_any_run(small_paper):
     foreign = small_paper / "runs/cifar10-large-dir0.3/fadas-1"
     foreign.mkdir(parents=True)
     (foreign / "cat.jpg").touch()
-    assert "is not a run of fadas; use --work DIR" in str(reproduce(small_paper, "large-cifar10").exception)
+    assert "is not a run of fadas; choose another folder with --work DIR" in str(
+        reproduce(small_paper, "large-cifar10").exception
+    )
     assert not (small_paper / "runs/cifar10-large-dir0.1").exists()
 
 
@@ -168,4 +170,4 @@ def test_damaged_run_says_how_to_rerun_cell(small_paper):
     shutil.rmtree(small_paper / "results")
     metrics = small_paper / "runs/cifar10-large-dir0.1/fadas-1/metrics.jsonl"
     metrics.write_text(metrics.read_text()[:100])
-    assert "to run the cell anew" in str(reproduce(small_paper, "large-cifar10", "--only", "fadas").exception)
+    assert "to run the cell again" in str(reproduce(small_paper, "large-cifar10", "--only", "fadas").exception)

@@ -2,17 +2,17 @@
 
 from fadas.experiments.run import execute
 from fadas.runs import lock
-from helpers.cli import reproduce
+from helpers.paper import reproduce
 from helpers.processes import hold_lock
 
 
 def test_locked_cell_is_skipped(small_paper):
     with hold_lock(small_paper / "runs/cifar10-large-dir0.1/fadas-1"):
         shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
-    assert "another process is at it" in shown.output
+    assert "cifar10-large-dir0.1 fadas-1: another process was running it; trying again" in shown.output
     assert "1 cells run, 1 left" in shown.output
-    left = "1 of 2 cells left out, in use by another process: cifar10-large-dir0.1 fadas-1; wait for it"
-    assert str(shown.exception) == left
+    skipped = "1 of 2 cells skipped, because another process is running them: cifar10-large-dir0.1 fadas-1"
+    assert str(shown.exception) == f"{skipped}; wait for it"
     assert [path.parent.name for path in small_paper.glob("results/*/*.json")] == ["cifar10-large-dir0.3"]
 
 
@@ -21,7 +21,7 @@ def test_cell_unlocked_meanwhile_is_retried(small_paper, monkeypatch):
         monkeypatch.setattr("fadas.paper.run_cells.execute", lambda *a, **k: (file.close(), execute(*a, **k))[1])
         shown = reproduce(small_paper, "large-cifar10", "--only", "fadas")
     assert shown.exit_code == 0, shown.output
-    assert "another process is at it" in shown.output
+    assert "another process was running it; trying again" in shown.output
     assert "2 cells run, 0 left" in shown.output
 
 

@@ -33,7 +33,7 @@ def test_seeds_are_averaged():
     assert row.at_updates_std == pytest.approx(0.1)
     assert row.time_to_target == pytest.approx(25)
     assert table_cells(table)[0][2] == "60.0% ± 10.0"
-    assert "± is the standard deviation over the seeds, that of the population" in page([FAST_RUN, other])
+    assert "The number after ± is the population standard deviation over the seeds." in page([FAST_RUN, other])
     assert "±" not in page([FAST_RUN])
     never = make_run("slow", [(1, 1, 0.1), (300, 15, 0.2)], seed=1)
     assert compare([SLOW_RUN, never]).rows[0].time_to_target is None
@@ -52,6 +52,7 @@ def test_report_shows_diverged_instead_of_numbers():
     assert text[2][:4] == ["wild, seeds: 1", "diverged", "diverged", "-"]
     html = page([FAST_RUN, half, SLOW_RUN, wild])
     assert "fast-1 diverged after step 2: not &lt;finite&gt;" in html
+    assert "Diverged runs are not compared." in html
     assert "99.0%" not in html
     assert list(draw_axes(FAST_RUN, wild)) == list(draw_axes(FAST_RUN))
     nothing = make_run("wild", [], diverged="at once")
@@ -81,7 +82,7 @@ def test_sweep_runs_are_named_by_points_and_marked_validation():
     ]
     assert [row.algorithm for row in compare(runs).rows] == ["a (lr=0.1)", "a (lr=0.2)"]
     alike = [
-        dataclasses.replace(one, folder=Path(f"a-{k}"), summary={**one.summary, "seed": k})
+        dataclasses.replace(one, folder=Path(f"a-{k}"), summary=dataclasses.replace(one.summary, seed=k))
         for k, one in enumerate(runs)
     ]
     rows = compare(alike).rows

@@ -37,7 +37,10 @@ def test_label_figure_has_counts_in_title():
 
 def test_lost_work_is_drawn_by_reason_or_omitted():
     assert "lost" not in [drawn.name for drawn in figures([FAST_RUN, SLOW_RUN])]
-    records = [{**r, "expired": k, "refused": {"not finite": 2 * k}} for k, r in enumerate(FAST_RUN.records)]
+    records = [
+        dataclasses.replace(record, expired=k, refused={"not finite": 2 * k})
+        for k, record in enumerate(FAST_RUN.records)
+    ]
     (axes,) = next(d.figure.axes for d in figures([dataclasses.replace(FAST_RUN, records=records)]) if d.name == "lost")
     drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     assert drawn == {"fast: expired": [0, 1, 2], "fast: not finite": [0, 2, 4]}

@@ -2,56 +2,56 @@
 
 import pytest
 
-from fadas.errors import ConfigError
-from fadas.runs.folder import checkpoints, is_finished
+from fadas.errors import Foreign, OtherSettings, Unfinished
+from fadas.runs.folder import Finished, checkpoints, claim, find_finished
 from fadas.runs.reader import unfinished_runs
-from fadas.runs.summary import summarise
-from fadas.runs.writer import Writer
-from helpers.folders import TABLES, make_record, write_run
+from helpers.folders import TABLES, make_record, make_summary, open_writer, write_run
 
 
 def test_folder_states_decide_what_run_may_do(tmp_path):
-    folder = tmp_path / "a-0"
-    assert is_finished(folder, TABLES) is False
+    folder, summary = tmp_path / "a-0", make_summary([make_record(1)])
+    assert find_finished(folder, TABLES) is None
     write_run(folder, [make_record(1)], finish=False)
-    assert is_finished(folder, TABLES) is False, "an unfinished run is restarted"
+    assert find_finished(folder, TABLES) is None, "an unfinished run is restarted"
     assert unfinished_runs(tmp_path) == ["a-0"]
     write_run(folder, [make_record(1)])
-    assert is_finished(folder, TABLES) is True
-    assert is_finished(folder, TABLES, overwrite=True) is False
-    with pytest.raises(ConfigError, match="written meanwhile"):
-        Writer(folder, TABLES)
+    assert find_finished(folder, TABLES) == summary
+    assert find_finished(folder, TABLES, "overwrite") is None
+    assert claim(folder, TABLES) == Finished(summary), "nobody may write there"
     same = {**TABLES, "executor": {"name": "batched"}, "run": {"seeds": [0], "tensorboard": True}}
-    assert is_finished(folder, same) is True
-    with pytest.raises(ConfigError, match="other settings"):
-        is_finished(folder, {**TABLES, "local": {"lr": 0.1}})
+    assert find_finished(folder, same) == summary
+    with pytest.raises(OtherSettings, match="other settings"):
+        find_finished(folder, {**TABLES, "local": {"lr": 0.1}})
     (folder / "thesis.txt").write_text("mine")
     (folder / "model.safetensors").write_text("old")
-    assert is_finished(folder, TABLES) is True
-    Writer(folder, TABLES, overwrite=True).close()
+    assert find_finished(folder, TABLES) == summary
+    open_writer(folder, mode="overwrite").close()
     assert (folder / "thesis.txt").exists()
     assert not (folder / "model.safetensors").exists()
     (folder / "config.toml").unlink()
-    with pytest.raises(ConfigError, match="not a run"):
-        Writer(folder, TABLES, overwrite=True)
+    with pytest.raises(Foreign, match="not a run"):
+        open_writer(folder, mode="overwrite")
+
+
+def test_foreign_folder_is_refused_and_unchanged(tmp_path):
     foreign = tmp_path / "photos"
     foreign.mkdir()
     (foreign / "cat.jpg").write_text("")
-    for overwrite in (False, True):
-        with pytest.raises(ConfigError, match="not a run"):
-            is_finished(foreign, TABLES, overwrite)
-        with pytest.raises(ConfigError, match="not a run"):
-            Writer(foreign, TABLES, overwrite)
+    for mode in ("new", "resume", "overwrite"):
+        with pytest.raises(Foreign, match="not a run"):
+            find_finished(foreign, TABLES, mode)
+        with pytest.raises(Foreign, match="not a run"):
+            claim(foreign, TABLES, mode)
     assert [path.name for path in foreign.iterdir()] == ["cat.jpg"], "not even a lock"
     for name in ("model.safetensors", "summary.json"):  # foreign: there is no config.toml beside it
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text("kept")
-        with pytest.raises(ConfigError, match="not a run"):
-            Writer(tmp_path / name, TABLES, overwrite=True)
+        with pytest.raises(Foreign, match="not a run"):
+            open_writer(tmp_path / name, mode="overwrite")
         assert [path.read_text() for path in (tmp_path / name).iterdir()] == ["kept"]
     (tmp_path / "empty").mkdir()
-    assert is_finished(tmp_path / "empty", TABLES) is False, "a run may be killed before it writes anything"
-    Writer(tmp_path / "empty", TABLES).close()
+    assert find_finished(tmp_path / "empty", TABLES) is None, "a run may be killed before it writes anything"
+    open_writer(tmp_path / "empty").close()
 
 
 def test_foreign_files_beside_run_are_kept(tmp_path):
@@ -65,20 +65,22 @@ def test_foreign_files_beside_run_are_kept(tmp_path):
     for name in temporary:
         (folder / name).write_text("")
     assert checkpoints(folder) == [folder / temporary[0]]
-    Writer(folder, TABLES, overwrite=True).close()
+    open_writer(folder, mode="overwrite").close()
     names = {path.name for path in folder.iterdir()}
     assert names >= {*mine, "checkpoint-kept"}
     assert not names & {*temporary}
-    assert is_finished(folder, TABLES) is False, "copies of checkpoints do not make an interrupted run"
+    assert find_finished(folder, TABLES) is None, "copies of checkpoints do not make an interrupted run"
     (folder / temporary[0]).write_text("")
-    writer = Writer(folder, TABLES, resume=True)
+    with pytest.raises(Unfinished, match="holds an interrupted run"):
+        claim(folder, TABLES)
+    writer = open_writer(folder, mode="resume")
     writer.append(make_record(1))
-    writer.finish(summarise([make_record(1)]))
+    writer.finish(make_summary([make_record(1)]))
     names = {path.name for path in folder.iterdir()}
     assert names >= {*mine, "checkpoint-kept"}
     assert not names & {*temporary}
     other = tmp_path / "b-0"
     other.mkdir()
     (other / "notes.tmp").write_text("mine")
-    with pytest.raises(ConfigError, match="not a run"):
-        Writer(other, TABLES)
+    with pytest.raises(Foreign, match="not a run"):
+        open_writer(other)

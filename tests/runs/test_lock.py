@@ -23,7 +23,7 @@ def test_locked_folder_is_refused_and_unchanged(tmp_path, every):
     folder = tmp_path / "o" / "fadas-1"
     settings = ["--set", "run.updates=1000000", "--set", f"run.checkpoint_every={every}"]
     command = ["run", DEMO, *RUN, *settings, "--out", tmp_path / "o"]
-    refusal = f"fadas: {folder} is in use by another process; wait for it, or use --out DIR\n"
+    refusal = f"fadas: {folder} is in use by another process; wait for it, or choose another folder with --out DIR\n"
     with run_in_background(fadas_command(*command), folder) as process:
         process.send_signal(signal.SIGSTOP)  # only other processes can change the folder now
         os.waitpid(process.pid, os.WUNTRACED)  # its threads finish their system calls first
@@ -51,12 +51,12 @@ def test_killed_run_leaves_no_lock_and_restart_is_announced(tmp_path):
     (folder / "notes.txt").write_text("mine")
     done = run_fadas(*command, "--no-report")
     announced, finished = done.stderr.splitlines()
-    assert announced == f"{folder}: interrupted before, without a checkpoint that can be used; begun anew"
+    assert announced == f"{folder}: no usable checkpoint found; starting over"
     assert finished.startswith("fadas-1: 120 steps")
     assert (folder / "notes.txt").read_text() == "mine"
-    assert "already there" in run_fadas(*command).stderr
+    assert "skipped, it has finished" in run_fadas(*command).stderr
     again = run_fadas(*command, "--overwrite", "--no-report").stderr
-    assert "begun anew" not in again, "--overwrite asked for it"
+    assert "starting over" not in again, "--overwrite asked for it"
     assert (folder / "notes.txt").exists()
 
 
@@ -119,3 +119,14 @@ def test_missing_system_locks_allow_everybody(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", raise_unsupported)
     lock.acquire(tmp_path)
     lock.release(tmp_path)
+
+
+def test_release_removes_only_folder_that_it_made_and_that_is_empty(tmp_path):
+    kept, empty = tmp_path / "kept", tmp_path / "empty"
+    kept.mkdir()
+    for folder in (kept, empty, tmp_path / "written"):
+        lock.acquire(folder)
+    (tmp_path / "written" / "config.toml").touch()
+    for folder in (kept, empty, tmp_path / "written"):
+        lock.release(folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "written"]

@@ -1,12 +1,13 @@
 """Finished runs read from their folders."""
 
+import re
+
 import pytest
 
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, Damaged
 from fadas.runs.reader import find_runs, read_run
 from fadas.runs.serialization import to_json
-from fadas.runs.summary import summarise
-from helpers.folders import TABLES, make_record, write_run
+from helpers.folders import TABLES, make_record, make_summary, write_run
 
 
 def test_run_round_trip(tmp_path):
@@ -14,16 +15,15 @@ def test_run_round_trip(tmp_path):
     write_run(tmp_path / "a-0", lines)
     run = read_run(tmp_path / "a-0")
     assert run.records == lines
-    assert run.config == TABLES
-    assert run.evaluations == lines[1:]
+    assert run.config == {**TABLES, "task": {}}
+    assert run.summary == make_summary(lines)
+    assert run.evaluations == [(lines[1], {"accuracy": 0.5})]
     assert [r.folder.name for r in find_runs(tmp_path)] == ["a-0"]
     assert find_runs(tmp_path / "a-0")[0].records == lines
 
 
 GOOD = make_record(1, 0.5)
-
-
-SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summarise([GOOD])}
+LINE, SUMMARY = GOOD.as_dict(), make_summary([GOOD]).as_dict()
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ SUMMARY = {"experiment": "x", "algorithm": "a", "seed": 0, "place": 0, **summari
         ("metrics.jsonl", ""),
         ("metrics.jsonl", "not json\n"),
         ("metrics.jsonl", "3\n"),
-        ("metrics.jsonl", to_json(make_record(7, 0.5))),
+        ("metrics.jsonl", to_json(make_record(7, 0.5).as_dict())),
         *(
-            ("metrics.jsonl", to_json({k: v for k, v in GOOD.items() if k != key}))
+            ("metrics.jsonl", to_json({k: v for k, v in LINE.items() if k != key}))
             for key in ("time", "jobs", "dropped", "refused", "metrics")
         ),
-        ("metrics.jsonl", to_json({**GOOD, "metrics": {"accuracy": "high"}})),
-        ("metrics.jsonl", to_json({**GOOD, "jobs": [{"client": 1}]})),
-        ("metrics.jsonl", to_json({**GOOD, "eta": None})),
-        ("metrics.jsonl", to_json({**GOOD, "refused": {"not finite": "often"}})),
+        ("metrics.jsonl", to_json({**LINE, "metrics": {"accuracy": "high"}})),
+        ("metrics.jsonl", to_json({**LINE, "jobs": [{"client": 1}]})),
+        ("metrics.jsonl", to_json({**LINE, "eta": None})),
+        ("metrics.jsonl", to_json({**LINE, "refused": {"not finite": "often"}})),
         ("partition.json", '{"counts": [["x"]]}'),
         ("partition.json", "[]"),
         ("config.toml", "= 3"),
@@ -57,7 +57,7 @@ def test_damaged_folder_is_named(tmp_path, file, text):
     write_run(tmp_path / "a-0", [GOOD])
     find_runs(tmp_path)
     (tmp_path / "a-0" / file).write_text(text)
-    with pytest.raises(ConfigError, match=f"a-0 is damaged: {file}: "):
+    with pytest.raises(Damaged, match=rf"a-0(/{re.escape(file)} is damaged: | is damaged: {re.escape(file)}: )"):
         find_runs(tmp_path)
 
 
@@ -75,5 +75,5 @@ def test_folder_without_runs_is_refused(tmp_path):
     write_run(tmp_path / "fadas" / "eta=1-0", [GOOD])
     with pytest.raises(ConfigError, match=f", but in {tmp_path / 'fadas'}$"):
         find_runs(tmp_path)
-    with pytest.raises(ConfigError, match="not a finished run"):
+    with pytest.raises(Damaged, match=f"cannot read {tmp_path / 'summary.json'}: No such file"):
         read_run(tmp_path)

@@ -4,8 +4,8 @@ import pytest
 
 from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.resolve import resolve
-from fadas.registry import lookup
-from fadas.runs.same_run import code_of, precision, same_run
+from fadas.registry import code_digests, lookup
+from fadas.runs.same_run import precision, same_run
 from helpers.cli import DEMO, SMALL, run_fadas
 
 
@@ -52,13 +52,16 @@ def test_run_in_other_precision_is_refused(tmp_path):
     command = ["run", DEMO, "--only", "fadas", *SMALL, "--out", tmp_path, "--no-report"]
     bf16 = ["--executor", "inline", "--set", "executor.precision=bf16"]
     run_fadas(*command, *bf16)
-    assert "already there" in run_fadas(*command, *bf16).stderr
+    assert "skipped, it has finished" in run_fadas(*command, *bf16).stderr
     for more in ([], ["--resume"]):
         refused = run_fadas(*command, *more, code=2).stderr
-        which = "executor.precision was 'bf16' and is 'fp32'"
-        assert refused.endswith(f"holds a run with other settings ({which}); use --out DIR, or --overwrite\n")
+        which = "precision was 'bf16' and is 'fp32'"
+        way = "choose another folder with --out DIR, or replace the run with --overwrite"
+        assert refused.endswith(f"holds a run with other settings ({which}); {way}\n")
     run_fadas(*command, "--overwrite")
-    assert "already there" in run_fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr
+    assert (
+        "skipped, it has finished" in run_fadas(*command, "--executor", "inline", "--set", "executor.threads=2").stderr
+    )
 
 
 def test_changed_user_code_is_another_run(tmp_path):
@@ -67,7 +70,7 @@ def test_changed_user_code_is_another_run(tmp_path):
     step = ["--set", "algorithms.fedbuff.step_size='mine:size'"]
     command = ["run", DEMO, "--only", "fedbuff", *SMALL, *step, "--out", "o", "--no-report"]
     run_fadas(*command, cwd=tmp_path)
-    assert "already there" in run_fadas(*command, cwd=tmp_path).stderr
+    assert "skipped, it has finished" in run_fadas(*command, cwd=tmp_path).stderr
     (kept,) = tmp_path.glob("o/*/config.toml")
     run_fadas("plan", kept, cwd=tmp_path)  # saved settings are an experiment file too
     code.write_text(code.read_text().replace("0.5", "0.25"))
@@ -87,5 +90,5 @@ def test_digest_is_of_imported_code(tmp_path, monkeypatch):
     assert resolved[0]["code"] == resolved[1]["code"]
     assert list(resolved[0]["code"]) == ["imported_once"]
     assert "code" not in resolve_demo("task.partition=iid")
-    assert code_of({"task": {"note": "random: a note"}}) == {}
+    assert code_digests(["random: a note"]) == {}
     assert lookup({}, "task", "builtins:int") is int, "a built-in has no file"

@@ -21,6 +21,7 @@ from fadas.errors import (
     Stale,
 )
 
+_READ_ADVICE = {Damaged: "delete it to run the cell again", Interrupted: "give the same command again"}
 _RUN = "run"  # the command behind `fadas reproduce ARTEFACT...`
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")]
 
@@ -141,6 +142,7 @@ def run(
 
 
 @app.command("list", epilog="Example: `fadas reproduce list`")
+@with_advice(_READ_ADVICE)
 def list_(results: Results = Path("results")) -> None:
     """List the paper's tables and figures, and how many of their cells have been run."""
     from fadas.cli.terminal import print_table
@@ -156,7 +158,7 @@ def list_(results: Results = Path("results")) -> None:
 
 
 @app.command(epilog="Example: `fadas reproduce report --page docs/reproduction.md`")
-@with_advice({Damaged: "delete it to run the cell again", Interrupted: "give the same command again"})
+@with_advice(_READ_ADVICE)
 def report(
     results: Results = Path("results"),
     page: Annotated[Path, typer.Option(metavar="FILE", help="The page; the HTML is written beside it.")] = Path(

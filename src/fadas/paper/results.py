@@ -13,7 +13,7 @@ from fadas.errors import ConfigError, Damaged
 from fadas.experiments.experiment_file import as_override, parse_change
 from fadas.paper.artefacts import Artefact, Cell, Row, Settings, all_artefacts
 from fadas.runs.formats import FORMAT, format_of, upgrade_table
-from fadas.runs.serialization import from_table, parse_json, to_json, write_text
+from fadas.runs.serialization import from_table, strict_json, to_json, write_text
 
 SEARCH_SEED = 100  # not one of the seeds that are reported
 _ROUNDS = "rounds"  # stands among the changes in a file
@@ -127,6 +127,8 @@ class Search:
     def __post_init__(self) -> None:
         if self.winner is not None and not (self.complete and self.score is not None):
             raise ValueError("it has a winner, but no score")
+        for change in (*self.changes, *(self.winner or ())):
+            parse_change(change)
 
     @property
     def cell(self) -> Cell:
@@ -174,6 +176,13 @@ def search_path(cell: Cell, results: Path) -> Path:
     return results / cell.experiment / "searches" / f"{cell.name}.json"
 
 
+def _parse(path: Path) -> Any:
+    try:
+        return strict_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Damaged(f"cannot read {path}: {error.strerror}") from None
+
+
 def read_result(path: Path) -> Result:
     """Return a result.
 
@@ -181,10 +190,12 @@ def read_result(path: Path) -> Result:
         Damaged: The file is not what fadas wrote.
     """
     try:
-        table = parse_json(path)
+        table = _parse(path)
         result = from_table(Result, {**upgrade_table(table, str(path)), "format": format_of(table)}, "the result")
         if path != result.cell.path(path.parents[1]):
             raise ValueError(f"it holds {result.experiment} {result.cell.name}")
+    except Damaged:
+        raise
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged(f"{path} is not a result of fadas: {error}") from None
     return result
@@ -197,9 +208,11 @@ def read_search(path: Path) -> Search:
         Damaged: The file is not what fadas wrote.
     """
     try:
-        search = Search.from_table(upgrade_table(parse_json(path), str(path)))
+        search = Search.from_table(upgrade_table(_parse(path), str(path)))
         if path != search_path(search.cell, path.parents[2]):
             raise ValueError(f"it holds {search.experiment} {search.cell.name}")
+    except Damaged:
+        raise
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged(f"{path} is not a search of fadas: {error}") from None
     return search

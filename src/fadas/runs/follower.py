@@ -58,6 +58,7 @@ class Follower:
         try:
             self.outcome = self._read_outcome()
             self._read_new_lines()
+            _ = self.progress  # fails here if the settings are damaged
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             if isinstance(error, FileNotFoundError) or not (self.folder / METRICS).exists():
                 return  # removed or renamed at this very moment: keep what is known

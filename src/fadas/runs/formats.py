@@ -20,9 +20,9 @@ from fadas.registry import is_table
 FORMAT = 2
 
 
-def upgrade_config(tables: Mapping[str, Any]) -> dict[str, Any]:
+def upgrade_config(tables: Mapping[str, Any], what: str = "config.toml") -> dict[str, Any]:
     """Return the settings of a run as this version writes them, without `format`."""
-    version, upgraded = _without_format(tables, "config.toml")
+    version, upgraded = _without_format(tables, what)
     if version < 2:
         upgraded.setdefault("precision", _precision_in_format_1(upgraded))
     return upgraded

@@ -81,7 +81,7 @@ def read_run(folder: Path) -> Run:
     """
     summary, name = read_summary(folder), CONFIG
     try:
-        config = upgrade_config(parse_toml(folder / CONFIG))
+        config = upgrade_config(parse_toml(folder / CONFIG), str(folder / CONFIG))
         settings = from_table(_Settings, config, CONFIG)
         name = METRICS
         records = read_records(folder / METRICS)
@@ -116,7 +116,12 @@ def read_record(line: str | bytes, number: int = 1) -> Record:
         table["train_loss"] = math.nan
     if is_table(metrics := table.get("metrics")):
         table["metrics"] = {name: math.nan if value is None else value for name, value in metrics.items()}
-    return from_table(Record, table, where)
+    if "metrics" not in table:
+        raise ValueError(f"{where}.metrics is missing")
+    record = from_table(Record, table, where)
+    if not record.jobs:
+        raise ValueError(f"{where}.jobs is empty")
+    return record
 
 
 def _read_counts(path: Path) -> list[list[int]]:

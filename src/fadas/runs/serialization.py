@@ -123,7 +123,7 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
         where: What the table is, for error messages.
 
     Raises:
-        ConfigError: A key is missing, or a value is of the wrong type, not finite or too large to draw.
+        ValueError: A key is missing, or a value is of the wrong type, not finite or too large to draw.
     """
     if is_table(table):
         known = _field_names(kind)
@@ -140,10 +140,10 @@ def _field_names(kind: Any) -> frozenset[str]:
 def _check_numbers(value: Any, where: str) -> None:
     if isinstance(value, float):
         if abs(value) >= LATEST:
-            raise Damaged(f"{where}: {value} is too large")
+            raise ValueError(f"{where} is too large: {str(value)[:20]}")
     elif isinstance(value, int):
         if not abs(value) < 2**63:
-            raise Damaged(f"{where}: {value} is too large")
+            raise ValueError(f"{where} is too large: {str(value)[:20]}")
     elif is_table(value):
         for key, item in value.items():
             _check_numbers(item, f"{where}.{key}")
