@@ -2,9 +2,8 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fadas.core.records import TAUS
 from fadas.errors import ConfigError, unknown_name
@@ -21,7 +20,7 @@ from fadas.paper.page_tables import (
     reading_labels,
     time_blocks,
 )
-from fadas.paper.results import require_results, results_of, shown_results
+from fadas.paper.results import Result, require_results, results_of, shown_results
 from fadas.runs.same_run import precision
 
 _MIXED_STATISTICS = 2  # the first format of results in which FedAsync mixed the BatchNorm statistics
@@ -114,7 +113,8 @@ def _replaced_statistics(results: Path) -> list[str]:
     ]
 
 
-def _mixes_models(algorithm: Mapping[str, Any]) -> bool:
+def _mixes_models(result: Result) -> bool:
+    algorithm = result.config.get("algorithms", {}).get(result.method, {})
     preset, combine = algorithm.get("preset"), algorithm.get("combine", {})
     return "statistics" not in algorithm and (preset == "fedasync" or combine.get("name") == "mixing")
 
