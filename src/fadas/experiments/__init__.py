@@ -1,1 +1,15 @@
-"""From an experiment file to runs."""
+"""From an experiment file to runs.
+
+| file                 | what it holds                                                          |
+|----------------------|------------------------------------------------------------------------|
+| `experiment_file.py` | TOML -> tables, with profiles and overrides                            |
+| `settings.py`        | the dataclasses of the sections, and `RunConfig`                       |
+| `resolve.py`         | tables -> `RunConfig`                                                  |
+| `prepare.py`         | `RunConfig` -> task, plan, simulation                                  |
+| `run.py`             | run a simulation and write its folder                                  |
+| `queue.py`           | runs that several processes share                                      |
+| `sweep.py`           | the points of a grid                                                   |
+| `halving.py`         | successive halving over these points                                   |
+| `parallel_runs.py`   | runs in several processes                                              |
+| `provenance.py`      | hardware, versions and commit                                          |
+"""

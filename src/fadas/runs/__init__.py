@@ -1,1 +1,16 @@
-"""One run's folder: who may write it, writing and reading it, checkpoints, sinks."""
+"""One run's folder.
+
+| file               | what it holds                                                                      |
+|--------------------|------------------------------------------------------------------------------------|
+| `folder.py`        | the names of the files, and `claim`: who may write there                           |
+| `lock.py`          | one process at a time                                                              |
+| `writer.py`        | config.toml, metrics.jsonl, summary.json                                           |
+| `sinks.py`         | other receivers of records, such as TensorBoard                                    |
+| `checkpoint.py`    | checkpoints                                                                        |
+| `summary.py`       | the fields of summary.json                                                         |
+| `reader.py`        | finished runs, read back                                                           |
+| `follower.py`      | runs that are still growing                                                        |
+| `same_run.py`      | which settings make a run what it is                                               |
+| `formats.py`       | the version of all files, and upgrades of earlier ones                             |
+| `serialization.py` | JSON and TOML, typed tables, the one atomic write                                  |
+"""
