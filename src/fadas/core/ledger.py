@@ -1,4 +1,4 @@
-"""The bookkeeping of Algorithm 1: who trains from which version, what waits in the buffer, how stale it is.
+"""The bookkeeping of Algorithm 1: which client trains from which version, the buffered updates, and their delays.
 
 The ledger sees neither tensors nor clocks. The planner drives it with virtual time, a deployment with real arrivals,
 and both get the same jobs.
@@ -53,12 +53,12 @@ class Schedule:
 
     @property
     def refills_together(self) -> bool:
-        """Are all slots refilled after a step, and none before?"""
+        """Whether slots are refilled only after a step, all of them together."""
         return self.refill in ("round", "released")
 
     @property
     def patience(self) -> int:
-        """How many jobs in a row may fail before a run is ended."""
+        """The number of consecutive failed jobs after which a run ends."""
         return 100 + 20 * self.concurrency
 
 
@@ -86,7 +86,7 @@ class Step:
     Args:
         index: t, from 0.
         jobs: The M jobs, in the order of their arrival.
-        seed: The run's seed, for what is drawn at random in a step.
+        seed: The run's seed, for random draws in a step.
 
     Example:
         >>> Step(index=3, jobs=(Job(7, 2, 1), Job(9, 0, 3))).delays
@@ -214,7 +214,7 @@ class Ledger:
         return self._dispatch(vacant)
 
     def _next_job(self) -> Job:
-        """Choose an idle client uniformly, in O(1). The draw is a function of the job's id: there is no RNG state."""
+        """Choose an idle client uniformly, in O(1). The draw depends only on seed and job id: there is no RNG state."""
         idle = self._idle
         pick = mix(self.seed, CHOICE, self._next_id) * len(idle) >> 64
         idle[pick], idle[-1] = idle[-1], idle[pick]

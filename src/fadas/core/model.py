@@ -1,4 +1,4 @@
-"""What the engine works with: models as flat vectors, clients' updates, the server's state."""
+"""The engine's data: models as flat vectors, clients' updates, the server's state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a client reports after a job.
+    """A client's report after a job.
 
     Args:
         job: The job that this update belongs to.
@@ -35,7 +35,7 @@ class Update:
         base: The parameters that the client started from. With `refill = "released"` the server replaces `base` by a
             newer version and changes `delta` to fit.
         examples: How many examples the client has.
-        metrics: What the client measured; "loss" is its mean training loss.
+        metrics: The client's measurements. "loss" is its mean training loss.
 
     Example:
         >>> Update(job, delta=trained - start.params, buffers=start.buffers, base=start.params, examples=120)
@@ -51,7 +51,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The model x_t and all that the algorithm remembers.
+    """The model x_t and the algorithm's memory.
 
     Args:
         version: t, the number of server steps so far.

@@ -1,4 +1,4 @@
-"""The counters of a run, and the record of each server step: for simulations and deployments alike."""
+"""The counters of a run and the records of its server steps, for simulations and deployments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Span = tuple[float, float]  # when a job started and when its update arrived
 
 @dataclass
 class Progress:
-    """What has happened so far. Checkpoints hold these fields under these names."""
+    """The counters so far. Checkpoints hold these fields under these names."""
 
     updates: int = 0  # accepted
     dropped: int = 0  # jobs that ended without an update
@@ -58,11 +58,11 @@ class Progress:
             server: The server, after the step.
             step: The step.
             eta: The step size that was used.
-            span: Tells when a job started and when its update arrived.
+            span: Returns when a job started and when its update arrived.
             time: When the step was taken.
             wall: Seconds since the run began.
             train_loss: The mean training loss of the step's updates.
-            metrics: What was measured after the step, if anything.
+            metrics: The evaluation after the step, if there was one.
         """
         jobs = tuple(
             JobRecord(job.id, job.client, tau, *span(job)) for job, tau in zip(step.jobs, step.delays, strict=True)

@@ -1,4 +1,4 @@
-"""What a run reports of each server step: the lines of metrics.jsonl, of simulations and deployments alike."""
+"""Records of server steps: the lines of metrics.jsonl, in simulations and deployments."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -65,7 +65,7 @@ class Record:
     metrics: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields except `wall`, so that a repeated run writes the same line."""
+        """Return all fields except `wall`. A repeated run therefore writes the same line."""
         return {key: value for key, value in asdict(self).items() if key != "wall"}
 
 

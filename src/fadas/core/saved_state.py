@@ -1,4 +1,4 @@
-"""A server as tensors and plain values, and back. Checkpoints of simulations and deployments hold the same."""
+"""Convert a server to tensors and plain values, and back. Checkpoints of simulations and deployments use this form."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

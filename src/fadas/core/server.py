@@ -15,11 +15,11 @@ from fadas.core.update_checks import Checks, all_finite
 from fadas.errors import Diverged
 
 MOMENTS = ("m", "v", "vhat")  # slots that must stay finite
-_REMEMBERED = 100_000  # ended jobs whose end is remembered, to say why a late update is refused
+_REMEMBERED = 100_000  # how many ended jobs to remember, to say why a late update is refused
 
 
 class Accountant(Protocol):
-    """Counts what the steps so far have cost in differential privacy."""
+    """Counts the privacy loss (epsilon, delta) of the steps so far."""
 
     counts: Counter[int]
 
@@ -38,7 +38,7 @@ class Accountant(Protocol):
 
 
 class UpdateRule(Protocol):
-    """What the server needs of an algorithm. `fadas.Algorithm` is one.
+    """The methods that the server needs of an algorithm. `fadas.Algorithm` has them.
 
     Example:
         >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do
@@ -57,7 +57,7 @@ class UpdateRule(Protocol):
         ...
 
     def rules(self) -> dict[str, Any]:
-        """Return what a checkpoint must keep of the arithmetic, so that a resumed run ends as it began."""
+        """Return the rules of arithmetic that a checkpoint must keep, so that a resumed run computes as before."""
         ...
 
     def with_rules(self, rules: Mapping[str, Any]) -> Self:
@@ -88,7 +88,7 @@ class Server:
         algorithm: What to do with M updates.
         ledger: Who trains, and from which version.
         model: x_0.
-        checks: What an update must pass before it is accepted.
+        checks: The checks that an update must pass before it is accepted.
 
     Example:
         >>> server = Server(FADAS(), Ledger(Schedule(concurrency=8, buffer=4), clients=20), model)
@@ -171,7 +171,7 @@ class Server:
         return self._assign(jobs)
 
     def refuse_late(self, job: Job | None) -> str:
-        """Count an update that comes for a job that has ended, or that nobody knows. Return why it is refused."""
+        """Count an update for a job that has ended or is unknown. Return why the update is refused."""
         reason = "unknown job" if job is None else self._ended.get(job.id, "unknown job")
         self.refused[reason] += 1
         return reason
@@ -181,7 +181,7 @@ class Server:
         return self._assign(self.ledger.join(client))
 
     def _end(self, job: Job, reason: str) -> None:
-        """Forget a job. An update that still comes for it will be refused for this reason."""
+        """Forget a job. Later updates for it are refused for this reason."""
         self.base.pop(job.id, None)
         self.delta_base.pop(job.id, None)
         self._ended[job.id] = reason
@@ -193,7 +193,7 @@ class Server:
         return Received(jobs, None, reason)
 
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
-        """Remember what each job starts from, and what its delta is taken against if that is another version.
+        """Store the model that each job starts from, and the model that its delta is taken against, if they differ.
 
         A version is freed when the last job that needs it ends.
         """
@@ -207,7 +207,10 @@ class Server:
 
 
 def _not_finite(before: ServerState, now: ServerState) -> str | None:
-    """Return what is no longer finite. An optimizer that remembers a huge update's square would never move again."""
+    """Return the name of the part that is no longer finite, or None.
+
+    The moments are checked too: an optimizer whose moments hold the square of a huge update would never move again.
+    """
     if not (all_finite(now.model.params) and all_finite(now.model.buffers, before.model.buffers)):
         return "a model"
     finite = all(all_finite(now.slots[name]) for name in MOMENTS if name in now.slots)

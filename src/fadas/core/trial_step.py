@@ -1,4 +1,4 @@
-"""One server step before a run. It shows what is wrong with the algorithm's parts, which may be the user's own."""
+"""One server step before a run. It finds errors in the algorithm's parts, which may be the user's own code."""
 
 from collections.abc import Sequence
 from numbers import Real
@@ -48,7 +48,7 @@ def _trial_step_size(algorithm: UpdateRule, step: ServerStep) -> float:
 
 
 def _takes_delays(algorithm: UpdateRule, step: ServerStep) -> bool:
-    """Is the step size of the form that fadas 0.1 had, called with the delays?"""
+    """Return whether the step size has the form of fadas 0.1, which was called with the delays."""
     try:
         return isinstance(algorithm.step_size(list(step.delays)), Real)  # type: ignore[arg-type]
     except Exception:

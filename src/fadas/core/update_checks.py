@@ -1,4 +1,4 @@
-"""What an update must pass before the server accepts it, in simulations and deployments alike."""
+"""The checks that an update must pass before the server accepts it, in simulations and deployments."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from fadas.validate import one_of, positive
 
 @dataclass(frozen=True)
 class Checks:
-    """Refuse updates of the wrong shape or type, with numbers that are not finite, or from no examples.
+    """Refuse updates that have the wrong shape or type, hold non-finite numbers, or come from no examples.
 
     Args:
         norm: The largest norm that a delta may have. None: any.
@@ -53,10 +53,10 @@ class Checks:
 
 
 def all_finite(tensor: Tensor, like: Tensor | None = None) -> bool:
-    """Are all elements finite? Elements that equal those of `like`, such as a mask's infinities, are ignored.
+    """Return whether all elements are finite. Elements equal to those of `like`, such as a mask's infinities, are ignored.
 
-    One pass is enough, because a sum keeps whatever is not finite. A sum of finite numbers that overflows counts as
-    not finite too.
+    One pass is enough, because a sum with a non-finite term is not finite. A sum of finite numbers that overflows
+    also counts as not finite.
     """
     if not tensor.numel() or math.isfinite(float(tensor.sum())):
         return True

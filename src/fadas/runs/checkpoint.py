@@ -1,8 +1,8 @@
 """Checkpoints of a run: each has a checksum, and the last two are kept.
 
 A file holds the SHA-256 of what follows, a line feed, and a safetensors file whose metadata hold the plain values.
-Nothing in it is ever executed. The file is written piece by piece. The library's own writer would first make one
-string of everything, which for a gigabyte of models blocks all other threads for seconds.
+Nothing in it is ever executed. The file is written piece by piece. The safetensors library would first build the whole
+file in memory, which blocks all other threads for seconds if the models take a gigabyte.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], val
     Args:
         folder: The run's folder.
         step: The number in the checkpoint's name.
-        tensors: What it holds, by name.
+        tensors: Tensors by name.
         values: Plain values, as JSON holds them.
     """
     path = folder / checkpoint_name(step)
@@ -73,7 +73,8 @@ def require_storable(tensors: Mapping[str, Tensor]) -> None:
 class BackgroundWriter:
     """Writes checkpoints in a thread, one at a time, so that training does not wait for the disk.
 
-    That is safe because the tensors of a checkpoint are never written to. The next call raises what went wrong.
+    That is safe because the tensors of a checkpoint are never written to. If writing fails, the next call raises the
+    error.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class BackgroundWriter:
         self._idle_until = 0.0
 
     def ready(self) -> bool:
-        """Is it time for another checkpoint? Writing takes at most a tenth of the time, however large the model is."""
+        """Return whether another checkpoint is due. Writing takes at most a tenth of the time, however large the model is."""
         if self._last and not self._last.done():
             return False
         self.wait()
@@ -126,7 +127,7 @@ def _pieces(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator
 
 
 def _on_host(tensor: Tensor) -> Tensor:
-    """Copy from a GPU through pinned memory, on a separate stream: a plain copy might block the threads that train."""
+    """Copy a tensor from a GPU through pinned memory and a separate stream. A plain copy may block training threads."""
     if not tensor.is_cuda:
         return tensor.cpu()
     stream = torch.cuda.Stream(tensor.device, priority=-1)
@@ -141,7 +142,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and values of a checkpoint.
 
     Raises:
-        Damaged: The file is not what fadas wrote.
+        Damaged: The file is not a valid checkpoint.
     """
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A run's folder: the names of its files, what it holds, and who may write there."""
+"""A run's folder: the names of its files, its state, and the right to write there."""
 
 import re
 import shutil
@@ -30,13 +30,13 @@ def checkpoint_name(step: int) -> str:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Is this the name of a checkpoint, or of its draft?"""
+    """Return whether this is the name of a checkpoint or of its draft."""
     name = _DRAFT.sub("", name)
     return bool(_CHECKPOINT.fullmatch(name) or _CHECKPOINT.fullmatch(f"{name}.ckpt"))
 
 
 def is_run_file(name: str) -> bool:
-    """Does fadas write files of this name? Other files in a run's folder are left alone."""
+    """Return whether fadas writes files of this name. Other files in a run's folder are left alone."""
     return _DRAFT.sub("", name) in _FILES or name.startswith("events.out.tfevents") or is_checkpoint(name)
 
 
@@ -67,7 +67,7 @@ class Claim:
     mode: Mode
 
     def release(self) -> None:
-        """Let another process write here."""
+        """Release the lock, so that another process may write here."""
         lock.release(self.folder)
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ def read_summary(folder: Path) -> Summary:
     """Return the summary of a finished run.
 
     Raises:
-        Damaged: summary.json is not what fadas wrote.
+        Damaged: summary.json is not a valid summary.
     """
     path = folder / SUMMARY
     try:
@@ -154,7 +154,7 @@ def _require_same_settings(folder: Path, tables: Mapping[str, Any]) -> None:
 
 
 def _may_hold_run(names: set[str]) -> bool:
-    """Does a folder with these files hold a run, or nothing yet?"""
+    """Return whether a folder with these files is empty or holds a run."""
     return CONFIG in names or all(name == lock.NAME or _DRAFT.sub("", name) == CONFIG for name in names)
 
 

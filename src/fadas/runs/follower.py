@@ -1,4 +1,4 @@
-"""Following a run while it grows, simulated or deployed. The process that trains writes; this one only reads."""
+"""Follow a simulation or deployment while it runs, by reading the files that it writes."""
 
 import os
 import time
@@ -17,11 +17,11 @@ _LIMITS = {"steps": "step", "updates": "updates", "time": "time"}  # key under [
 
 
 class ClientActivity(NamedTuple):
-    """What is known of a client.
+    """The activity of a client so far.
 
     Attributes:
         updates: Its updates so far.
-        seconds: The length of all its jobs.
+        seconds: The total length of its jobs.
         tau: The delay of its last update.
         end: When its last update arrived.
     """
@@ -39,7 +39,7 @@ class Follower:
         outcome: "finished", "diverged" or "damaged"; empty while the run is going on.
         last: The last record, if there is one.
         accuracy: The last accuracy, if one was measured.
-        clients: What is known of each client.
+        clients: The activity of each client.
     """
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
@@ -54,14 +54,14 @@ class Follower:
         self.clients: dict[int, ClientActivity] = {}
 
     def refresh(self) -> None:
-        """Read what is new. A damaged run is read from its beginning the next time: it may be copied just now."""
+        """Read new records. A damaged run is read again from its beginning at the next call: it may still be being copied."""
         try:
             self.outcome = self._read_outcome()
             self._read_new_lines()
             _ = self.progress  # fails here if the settings are damaged
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             if isinstance(error, FileNotFoundError) or not (self.folder / METRICS).exists():
-                return  # removed or renamed at this very moment: keep what is known
+                return  # just removed or renamed: keep the last state
             self._reset(0)
             self.outcome = "damaged"
 
@@ -71,7 +71,7 @@ class Follower:
         return "diverged" if read_summary(self.folder).diverged else "finished"
 
     def _read_new_lines(self) -> None:
-        """Read the complete lines that are new; all lines if the run was started again, or resumed further back."""
+        """Read new complete lines. Read all lines again if the run was restarted, or resumed from an earlier step."""
         settings = self.folder / CONFIG
         with (self.folder / METRICS).open("rb") as file:
             made = settings.stat().st_mtime_ns
@@ -99,7 +99,7 @@ class Follower:
 
     @property
     def progress(self) -> float:
-        """The share of the run that is done, by the limit that will be reached first; 0 if no limit is known."""
+        """The share of the run that is done, measured by the limit that is closest. 0 if no limit is known."""
         limits = self.config.get("run", {})
         shares = [
             getattr(self.last, field) / limits[limit]
@@ -110,20 +110,20 @@ class Follower:
 
     @property
     def speed(self) -> float:
-        """Client updates per second since we started to follow."""
+        """Client updates per second since this follower started."""
         seconds = time.monotonic() - self._begin
         return (self.last.updates - self._first) / seconds if self.last and seconds > 0.5 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the run will still take at this speed, if that can be told."""
+        """The estimated time left at the current speed, in seconds. None if it cannot be estimated."""
         if not (self.last and self.progress and self.speed):
             return None
         return (1 - self.progress) / self.progress * self.last.updates / self.speed
 
     @property
     def lost(self) -> Counter[str]:
-        """Jobs so far whose work was lost, by reason."""
+        """Jobs lost so far, by reason."""
         if not self.last:
             return Counter()
         lost = Counter({"dropped": self.last.dropped, "expired": self.last.expired})

@@ -1,6 +1,6 @@
-"""The version of the files that fadas writes, and how files of earlier versions are read.
+"""The version of the files that fadas writes, and upgrades from earlier versions.
 
-Every file that fadas writes holds its version under the key `format`: config.toml (which speaks for metrics.jsonl,
+Every file that fadas writes holds its version under the key `format`: config.toml (also for metrics.jsonl,
 partition.json and the model beside it), summary.json, checkpoints, and the results and searches of `fadas reproduce`.
 
 | format | written by   | differences                                                                              |
@@ -56,7 +56,7 @@ def _without_format(table: Mapping[str, Any], what: str) -> tuple[int, dict[str,
 
 
 def _precision_in_format_1(tables: Mapping[str, Any]) -> str:
-    """Executors that chose bf16 on a GPU by themselves did not write it down."""
+    """Return the precision of a run in format 1, where executors that chose bf16 on a GPU did not record it."""
     section = tables.get("executor")
     executor: Mapping[str, Any] = section if is_table(section) else {}
     chose = executor.get("name", "auto") in ("auto", "cuda", "ray")

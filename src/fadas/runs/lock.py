@@ -18,7 +18,7 @@ _made: set[Path] = set()  # folders that did not exist before they were locked
 
 
 def acquire(folder: Path) -> None:
-    """Lock a folder for this process, and make it if necessary.
+    """Lock a folder for this process. Create the folder if it does not exist.
 
     Raises:
         Busy: Another process holds the lock.
@@ -38,7 +38,7 @@ def acquire(folder: Path) -> None:
 
 
 def _is_current(file: IO[bytes], folder: Path) -> bool:
-    """Is this file still the folder's lock? Its last holder may have removed an empty folder."""
+    """Return whether this file is still the folder's lock. The last holder may have removed an empty folder."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), (folder / NAME).stat())
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def _is_current(file: IO[bytes], folder: Path) -> bool:
 
 
 def _locks(file: IO[bytes]) -> bool:
-    """Lock a file if it is free. A process that only looks holds the lock for a moment, so there are two attempts."""
+    """Lock a file if it is free. Try twice, because a process that only checks the lock holds it for a moment."""
     for pause in (0.5, 0):
         try:
             if fcntl:
@@ -60,7 +60,7 @@ def _locks(file: IO[bytes]) -> bool:
 
 
 def release(folder: Path) -> None:
-    """Release a folder. If it was made for a run that never wrote anything, it is removed."""
+    """Release a folder. Remove it if it was created for a run that never wrote anything."""
     place = folder.resolve()
     if file := _held.pop(place, None):
         if place in _made and place.is_dir() and os.listdir(place) == [NAME]:
@@ -71,7 +71,7 @@ def release(folder: Path) -> None:
 
 
 def require_held(folder: Path) -> None:
-    """Raise an error if the locked folder is gone. What is there now may belong to another process."""
+    """Raise an error if the locked folder is gone. A new folder at this path may belong to another process."""
     file = _held.get(folder.resolve())
     if file and _is_current(file, folder):
         return
@@ -86,7 +86,7 @@ def require_free(folder: Path) -> None:
 
 
 def _close_in_child() -> None:
-    """In a forked worker: it must not keep the lock when the process that holds it is killed."""
+    """Close the lock in a forked worker. Otherwise the worker would keep the lock after its parent is killed."""
     for file in _held.values():
         file.close()
     _held.clear()

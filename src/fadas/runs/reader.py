@@ -1,4 +1,4 @@
-"""Reading runs back. No torch is needed for that."""
+"""Read runs from disk. This module does not need torch."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Run:
         folder: Where it is kept.
         config: Its settings.
         records: One record per server step.
-        summary: What it amounts to.
+        summary: Its results.
         counts: Examples of each label, by client, if the targets are labels.
     """
 
@@ -77,7 +77,7 @@ def read_run(folder: Path) -> Run:
     """Return a finished run.
 
     Raises:
-        Damaged: The folder does not hold a finished run, or its files are not what fadas wrote.
+        Damaged: The folder does not hold a finished run, or one of its files is invalid.
     """
     summary, name = read_summary(folder), CONFIG
     try:
@@ -106,7 +106,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def read_record(line: str | bytes, number: int = 1) -> Record:
-    """Return the record on a line of metrics.jsonl. Numbers that were not finite, which are null there, become NaN."""
+    """Return the record on a line of metrics.jsonl. Non-finite numbers are stored as null and become NaN here."""
     where = f"line {number}"
     read: Any = strict_json(line)
     if not is_table(read):

@@ -1,4 +1,4 @@
-"""Are two runs the same? They are if all settings that their results depend on are."""
+"""Comparison of runs. Two runs are the same if all settings that affect the results are equal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,19 +13,19 @@ _IGNORED = ("tensorboard", "checkpoint_every")  # of [run]: these do not change 
 
 
 def same_run(one: Tables, other: Tables) -> bool:
-    """Do these settings give the same results, except for the rounding of the last bits?"""
+    """Return whether these settings give the same results, except for the rounding of the last bits."""
     return identity(one) == identity(other)
 
 
 def differing_settings(one: Tables, other: Tables) -> list[str]:
-    """Return the settings that are not the same, in words."""
+    """Return a description of each setting that differs."""
     before, now = flatten(identity(one)), flatten(identity(other))
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys]
 
 
 def identity(tables: Tables) -> dict[str, Any]:
-    """Return the settings that the results depend on. Of the executor, that is only its precision."""
+    """Return the settings that affect the results. From [executor], only the precision is included."""
     tables = upgrade_config(tables)
     ignored = {*_IGNORED, "steps"} if is_deployment(tables) else _IGNORED  # a deployment may be extended
     run = {key: value for key, value in _section(tables, "run").items() if key not in ignored}
@@ -38,7 +38,7 @@ def precision(tables: Tables) -> str:
 
 
 def is_deployment(tables: Tables) -> bool:
-    """Are these the settings of a deployment? Its times are seconds."""
+    """Return whether these are the settings of a deployment, whose times are in seconds."""
     return _section(tables, "task").get("name") == DEPLOYMENT
 
 

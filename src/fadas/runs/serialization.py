@@ -1,4 +1,4 @@
-"""Plain values <-> JSON and TOML, typed tables, and the one way in which fadas writes a file."""
+"""Conversion of plain values to and from JSON and TOML, typed tables, and atomic writing of files."""
 
 import json
 import math
@@ -76,7 +76,7 @@ def flatten(table: Table, prefix: str = "") -> dict[str, Any]:
 
 
 def parse_json(path: Path) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
         Damaged: The file is missing, cannot be read, or is not JSON.
@@ -85,7 +85,7 @@ def parse_json(path: Path) -> Any:
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Return what a JSON text holds. NaN and Infinity, which Python would take, are refused."""
+    """Return the content of a JSON text. NaN and Infinity, which Python accepts, are errors."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -97,7 +97,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds.
+    """Return the content of a TOML file.
 
     Raises:
         Damaged: The file is missing, cannot be read, or is not TOML.
@@ -120,7 +120,7 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     Args:
         kind: The dataclass.
         table: A table, as JSON or TOML holds it.
-        where: What the table is, for error messages.
+        where: The name of the table, for error messages.
 
     Raises:
         ValueError: A key is missing, or a value is of the wrong type, not finite or too large to draw.
@@ -154,7 +154,7 @@ def _check_numbers(value: Any, where: str) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Generator[IO[bytes], None, None]:
-    """Open a file for writing that appears under its name completely or not at all, also after a power cut.
+    """Open a file for writing. It appears under its name completely or not at all, even after a power cut.
 
     Example:
         >>> with atomic_file(folder / "summary.json") as file:

@@ -1,4 +1,4 @@
-"""Where a run's records go beside metrics.jsonl."""
+"""Additional outputs for a run's records, besides metrics.jsonl."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,7 +28,7 @@ class Sink(Protocol):
         ...
 
     def close(self, summary: Summary | None) -> None:
-        """End the run. Without a summary, it was interrupted."""
+        """End the run. The summary is None if the run was interrupted."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A run in a few numbers: summary.json."""
+"""The summary of a run: summary.json."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _LAST = 5  # evaluations: the paper reports the mean and standard deviation over
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run amounts to, from its records alone.
+    """The results of a run, computed from its records.
 
     Args:
         step: Server steps.
@@ -28,7 +28,7 @@ class Outcome:
         privacy: Epsilon and delta spent, with differential privacy.
         accuracy: The mean over the last five evaluations. None if the run diverged or measured no accuracy.
         accuracy_std: Their standard deviation.
-        target: The accuracy that the run was to reach, if there was one.
+        target: The target accuracy, if there was one.
         time_to_target: When an evaluation first reached it. None: never.
         diverged: Why the run ended early, if it diverged.
     """
@@ -51,15 +51,15 @@ class Outcome:
     diverged: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that have a value, and those whose value None says something."""
-        told = {"metrics", "time_to_target"} if self.target is not None else {"metrics"}
+        """Return the fields that are not None. `metrics` is always included, and `time_to_target` if there is a target."""
+        always = {"metrics", "time_to_target"} if self.target is not None else {"metrics"}
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None or name in told}
+        return {name: value for name, value in values.items() if value is not None or name in always}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Outcome):
-    """The content of summary.json: which run it is, what it amounts to, and where it was computed.
+    """The content of summary.json: the identity, results and origin of a run.
 
     Args:
         experiment: The experiment's name.
@@ -67,7 +67,7 @@ class Summary(Outcome):
         seed: The run's seed.
         place: The algorithm's place in the experiment file.
         wall: Seconds of computing.
-        device: What the clients were trained on.
+        device: The hardware that trained the clients.
         versions: Versions of fadas, torch and Python.
         commit: The commits of the code that trained it.
     """
@@ -82,13 +82,13 @@ class Summary(Outcome):
     commit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of summary.json: first which run it is."""
+        """Return the content of summary.json. The identity of the run comes first."""
         values = super().as_dict()
         return {**{name: values[name] for name in ("experiment", "algorithm", "seed", "place")}, **values}
 
 
 def summarise(records: Sequence[Record], target: float | None = None, diverged: str | None = None) -> Outcome:
-    """Return what a run amounts to.
+    """Return the results of a run, computed from its records.
 
     Args:
         records: The run's records.

@@ -1,7 +1,7 @@
-"""Writing a run's folder.
+"""Write a run's folder.
 
-config.toml comes first, metrics.jsonl grows by one line per server step, and summary.json comes last: a folder without
-it holds a run that did not finish.
+config.toml comes first, metrics.jsonl grows by one line per server step, and summary.json comes last. A folder without
+summary.json holds an unfinished run.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ class Writer:
 
     Args:
         claim: The right to write the folder. The writer releases it when it is closed.
-        kept: How many bytes of metrics.jsonl to keep of an interrupted run. None: replace whatever the folder holds.
-        sinks: Where records go besides.
+        kept: How many bytes of an interrupted run's metrics.jsonl to keep. None: replace any run in the folder.
+        sinks: Additional outputs for the records.
     """
 
     def __init__(self, claim: Claim, kept: int | None = None, sinks: Sequence[Sink] = ()) -> None:
@@ -66,7 +66,7 @@ class Writer:
         self._append_line(record)
 
     def mark(self) -> Mark:
-        """Return how long metrics.jsonl is and its checksum, after making sure that all of it is on disk."""
+        """Return the length and checksum of metrics.jsonl, after flushing it to disk."""
         lock.require_held(self.folder)
         os.fsync(self._metrics.fileno())
         return self._metrics.tell(), self._digest.hexdigest()
@@ -104,7 +104,7 @@ class Writer:
 
 
 def valid_length(folder: Path, mark: Sequence[Any]) -> int:
-    """Return how much of metrics.jsonl belongs to a mark.
+    """Return the length in bytes of the part of metrics.jsonl that belongs to a mark.
 
     Raises:
         ValueError: metrics.jsonl has been changed since.

@@ -11,8 +11,8 @@
 | `preflight.py`      | checks before a run                                                           |
 
 **The local step stands in four places.** Change all of them together: `one_job.py` (inline, processes, ray, Flower
-apps), `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in `executors/cuda.py`. Tests compare
-each with `one_job.py`.
+apps), `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in `executors/cuda.py`. Tests
+compare each with `one_job.py`.
 """
 
 from fadas.training.flat_module import FlatModule
