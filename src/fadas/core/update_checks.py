@@ -53,7 +53,7 @@ class Checks:
 
 
 def all_finite(tensor: Tensor, like: Tensor | None = None) -> bool:
-    """Return whether all elements are finite. Elements equal to those of `like`, such as a mask's infinities, are ignored.
+    """Return whether all elements are finite. Elements equal to those of `like` (a mask's infinities) are ignored.
 
     One pass is enough, because a sum with a non-finite term is not finite. A sum of finite numbers that overflows
     also counts as not finite.

@@ -83,7 +83,7 @@ class BackgroundWriter:
         self._idle_until = 0.0
 
     def ready(self) -> bool:
-        """Return whether another checkpoint is due. Writing takes at most a tenth of the time, however large the model is."""
+        """Return whether a checkpoint is due. Writing uses at most a tenth of the time, whatever the model size."""
         if self._last and not self._last.done():
             return False
         self.wait()

@@ -51,7 +51,7 @@ class Outcome:
     diverged: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are not None. `metrics` is always included, and `time_to_target` if there is a target."""
+        """Return the fields that are not None, always `metrics`, and `time_to_target` if there is a target."""
         always = {"metrics", "time_to_target"} if self.target is not None else {"metrics"}
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None or name in always}
