@@ -10,7 +10,7 @@ from fadas import aliases
 
 __version__ = "0.2.0.dev0"
 
-# The public names stand in __init__.pyi. They are imported on first use, so that `fadas --help` does not load torch.
+# __init__.pyi lists the public names. They are imported on first use, so that `fadas --help` does not load torch.
 _load, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
 # `from fadas import *` leaves out the packages, and what needs Flower.
 _left_out = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")} | {"AsyncStrategy"}

@@ -1,4 +1,18 @@
-"""The command line. Nothing heavy is imported before a command needs it, so that --help answers at once."""
+"""The command line. Nothing heavy is imported before a command needs it, so that --help answers at once.
+
+| file           | what it holds                                                              |
+|----------------|----------------------------------------------------------------------------|
+| `run.py`       | `fadas run`, `fadas plan`                                                  |
+| `sweep.py`     | `fadas sweep`                                                              |
+| `results.py`   | `fadas report`, `fadas watch`                                              |
+| `reproduce.py` | `fadas reproduce`                                                          |
+| `deploy.py`    | `fadas deploy init`                                                        |
+| `data.py`      | `fadas data get`                                                           |
+| `tools.py`     | `fadas list`, `fadas bench`                                                |
+| `bench/`       | the benchmarks                                                             |
+| `options.py`   | options that several commands share; the advice that commands add to errors |
+| `terminal.py`  | what is drawn on the terminal                                              |
+"""
 
 import os
 import signal

@@ -1,1 +1,13 @@
-"""The engine: bookkeeping, server, model and update types. It imports no algorithm."""
+"""The engine. It imports no algorithm.
+
+| file               | what it holds                                                          |
+|--------------------|------------------------------------------------------------------------|
+| `ledger.py`        | who trains from which version, the buffer, the delays: no tensors      |
+| `server.py`        | `Server`: takes updates, and a step when the buffer is full            |
+| `model.py`         | the types: `Model`, `Update`, `ServerState`, `ServerStep`              |
+| `update_checks.py` | `Checks`: what an update must pass before the server accepts it        |
+| `progress.py`      | the counters of a run, and its records                                 |
+| `records.py`       | `Record`: one line of metrics.jsonl                                    |
+| `saved_state.py`   | a server as tensors and plain values, for checkpoints                  |
+| `trial_step.py`    | one server step before a run, to find errors early                     |
+"""

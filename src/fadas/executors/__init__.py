@@ -1,4 +1,19 @@
-"""Executors: where jobs are trained, and how many at a time."""
+"""Executors: where jobs are trained, and how many at a time.
+
+| file                | what it holds                                                         |
+|---------------------|-----------------------------------------------------------------------|
+| `base.py`           | `Executor`, the base class                                            |
+| `auto.py`           | the choice of an executor by task and machine                         |
+| `inline.py`         | one job at a time, in this process                                    |
+| `batched.py`        | all pending jobs in one call                                          |
+| `worker_pool.py`    | `Pool`, the base class of executors with workers                      |
+| `processes.py`      | worker processes on this machine                                      |
+| `ray.py`            | workers in a Ray cluster                                              |
+| `cuda.py`           | one GPU, with captured local steps                                    |
+| `torch_settings.py` | torch's threads and precision                                         |
+
+To add an executor, write a subclass of `Executor`, or of `Pool` if it has workers, and enter it in `EXECUTORS` below.
+"""
 
 from collections.abc import Callable
 

@@ -3,11 +3,11 @@
 | file                 | what it holds                                                          |
 |----------------------|------------------------------------------------------------------------|
 | `experiment_file.py` | TOML -> tables, with profiles and overrides                            |
-| `settings.py`        | the dataclasses of the sections, and `RunConfig`                       |
+| `settings.py`        | `RunConfig`, and the sections [run] and [schedule]                     |
 | `resolve.py`         | tables -> `RunConfig`                                                  |
 | `prepare.py`         | `RunConfig` -> task, plan, simulation                                  |
 | `run.py`             | run a simulation and write its folder                                  |
-| `queue.py`           | runs that several processes share                                      |
+| `queue.py`           | what another process is running is retried at the end, then skipped    |
 | `sweep.py`           | the points of a grid                                                   |
 | `halving.py`         | successive halving over these points                                   |
 | `parallel_runs.py`   | runs in several processes                                              |

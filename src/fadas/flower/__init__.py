@@ -1,4 +1,16 @@
-"""An asynchronous strategy for Flower, tested with Flower 1.41. It needs the extra `flower`."""
+"""An asynchronous strategy for Flower, tested with Flower 1.41. It needs the extra `flower`.
+
+| file            | what it holds                                                             |
+|-----------------|---------------------------------------------------------------------------|
+| `strategy.py`   | `AsyncStrategy`, what users construct                                     |
+| `options.py`    | its settings                                                              |
+| `federation.py` | one run: the messages under way, the replies, the server                  |
+| `roster.py`     | which node is which client, and who is connected                          |
+| `messages.py`   | jobs -> train messages, replies -> updates                                |
+| `arrays.py`     | Flower's named arrays <-> flat vectors                                    |
+| `journal.py`    | what a deployment keeps on disk                                           |
+| `template/`     | the app that `fadas deploy init` writes                                   |
+"""
 
 from fadas.flower.strategy import AsyncStrategy
 

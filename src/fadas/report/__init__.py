@@ -1,1 +1,9 @@
-"""Reports on finished runs: a table, figures and an HTML page. Nothing here trains or imports torch."""
+"""Reports on finished runs. Nothing here trains or imports torch.
+
+| file            | what it holds                                                             |
+|-----------------|---------------------------------------------------------------------------|
+| `comparison.py` | the table that compares methods                                           |
+| `figures.py`    | the figures; `FIGURES`, at the foot, lists them                           |
+| `timeline.py`   | the figure of the clients' timeline                                       |
+| `html.py`       | report.html: the table, the figures, the settings                         |
+"""

@@ -2,7 +2,7 @@
 
 | file               | what it holds                                                                      |
 |--------------------|------------------------------------------------------------------------------------|
-| `folder.py`        | the names of the files, and `claim`: who may write there                           |
+| `folder.py`        | the names of the files, and `claim`, which takes the right to write there          |
 | `lock.py`          | one process at a time                                                              |
 | `writer.py`        | config.toml, metrics.jsonl, summary.json                                           |
 | `sinks.py`         | other receivers of records, such as TensorBoard                                    |
@@ -12,5 +12,5 @@
 | `follower.py`      | runs that are still growing                                                        |
 | `same_run.py`      | which settings make a run what it is                                               |
 | `formats.py`       | the version of all files, and upgrades of earlier ones                             |
-| `serialization.py` | JSON and TOML, typed tables, the one atomic write                                  |
+| `serialization.py` | JSON and TOML, typed tables, atomic writing of files                               |
 """

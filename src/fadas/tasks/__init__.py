@@ -1,4 +1,20 @@
-"""Tasks by name. A function makes each task from its settings. All of them have `clients` and `validation`."""
+"""Tasks: a model, the clients' data and a loss.
+
+| file            | what it holds                                                             |
+|-----------------|---------------------------------------------------------------------------|
+| `task.py`       | `Task`, and the default loss and accuracy                                 |
+| `digits.py`     | handwritten digits                                                        |
+| `cifar.py`      | CIFAR-10 and CIFAR-100                                                    |
+| `glue.py`       | RTE, MRPC and SST-2                                                       |
+| `files.py`      | the user's data in files                                                  |
+| `networks.py`   | networks for 32x32 images                                                 |
+| `encoders.py`   | pre-trained text encoders with LoRA                                       |
+| `partition.py`  | how a data set is split among clients                                     |
+| `downloads.py`  | data sets as archives: download, check, unpack                            |
+
+A task is a function that returns a `Task`. It takes `clients`, and `validation` if it is to be swept. To add one, write
+such a function and enter it in `TASKS` below.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -7,11 +7,11 @@
 | `one_job.py`        | one job at a time: the reference                                              |
 | `many_jobs.py`      | many jobs in one call, by `vmap` or as a stacked chain                        |
 | `stacked.py`        | chains of layers for many models at once                                      |
-| `stacked_losses.py` | their losses                                                                  |
+| `stacked_losses.py` | losses for these chains                                                       |
 | `preflight.py`      | checks before a run                                                           |
 
-**The local step stands in four places.** Change all of them together: `one_job.py` (inline, processes, ray, Flower
-apps), `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in `executors/cuda.py`. Tests
+**The local step is written four times.** Change all of them together: `one_job.py` (inline, processes, ray on CPUs,
+Flower apps), `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in `executors/cuda.py`. Tests
 compare each with `one_job.py`.
 """
 

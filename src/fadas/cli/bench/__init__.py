@@ -1,7 +1,7 @@
-"""`fadas bench`: the speed of this machine, relative to a plain baseline in the same run, because machines are noisy.
+"""`fadas bench`: how fast this machine is, beside a plain baseline in the same run.
 
-A benchmark is a function of the scale of its workload. It returns tables by title, each a list of rows. The workloads
-are real training. No benchmark fails because it is slow.
+A benchmark is a function whose argument scales the workload. It returns tables by title, each a list of rows. The
+workloads are real training. No benchmark fails because it is slow.
 
 Example:
     >>> tables = BENCHES["plan"](0.001)
