@@ -188,3 +188,25 @@ def test_statistics_setting_is_kept_in_saved_settings(tmp_path):
     assert resolve_text(tmp_path, BASE).tables["algorithms"]["fadas"].get("statistics") is None
     with pytest.raises(ConfigError, match="statistics"):
         resolve_text(tmp_path, BASE + "statistics = 2.0\n")
+
+
+def test_limit_per_client_reaches_schedule_and_saved_settings(tmp_path):
+    config = resolve_text(tmp_path, BASE, "fadas", ["schedule.per_client=1", "schedule.excess=replace"])
+    assert (config.schedule.per_client, config.schedule.excess) == (1, "replace")
+    assert resolve(config.tables, "fadas", 0).schedule == config.schedule
+    assert "per_client" not in to_toml(resolve_text(tmp_path, BASE).tables), "older runs stay the same"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["schedule.per_client=1", "schedule.buffer=9", "task.clients=8"], "8 clients with per_client = 1 never fill"),
+        (["schedule.excess=replace"], "excess has no effect without per_client"),
+        (["schedule.per_client=-1"], "per_client must be at least 0"),
+        (["checks.norm_factor=-1"], "norm_factor must be at least 0"),
+        (["checks.examples=0"], "examples must be at least 1"),
+    ],
+)
+def test_limits_and_checks_that_make_no_sense_are_refused(tmp_path, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_text(tmp_path, BASE, "fadas", overrides)

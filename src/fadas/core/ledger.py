@@ -4,15 +4,17 @@ The ledger sees neither tensors nor clocks. The planner drives it with virtual t
 and both get the same jobs.
 """
 
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, get_args
 
 from fadas.rng import CHOICE, mix
-from fadas.validate import one_of, whole_number
+from fadas.validate import at_least, one_of, whole_number
 
 _MOST = 100_000_000  # clients
 Refill = Literal["arrival", "update", "round", "released"]
+Excess = Literal["wait", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +34,26 @@ class Schedule:
         concurrency: M_c, the number of clients that train at the same time.
         buffer: M, the number of updates per server step.
         refill: When a freed slot goes to the next idle client.
+        per_client: The largest number of one client's updates in a step. 0: any number. None: any number, but 1 in a
+            deployment with a robust combine rule.
+        excess: What happens to an update above `per_client`. "wait": it waits for the next step, and its client gets
+            no job until then. "replace": it takes the place of the client's oldest update in the buffer.
 
     Example:
         >>> Schedule(concurrency=25, buffer=5)
+        >>> Schedule(concurrency=8, buffer=4, per_client=1)
     """
 
     concurrency: int
     buffer: int
     refill: Refill = "arrival"
+    per_client: int | None = None
+    excess: Excess = "wait"
 
     def __post_init__(self) -> None:
         whole_number(concurrency=self.concurrency, buffer=self.buffer)
+        at_least(0, per_client=self.per_client)
+        one_of(get_args(Excess), excess=self.excess)
         if self.concurrency < 1 or self.buffer < 1:
             raise ValueError(f"concurrency and buffer must be at least 1, got {self.concurrency} and {self.buffer}")
         one_of(get_args(Refill), refill=self.refill)
@@ -60,6 +71,15 @@ class Schedule:
     def patience(self) -> int:
         """The number of consecutive failed jobs after which a run ends."""
         return 100 + 20 * self.concurrency
+
+    def can_step(self, clients: int) -> bool:
+        """Return whether this many clients can fill the buffer."""
+        return not self.per_client or self.per_client * clients >= self.buffer
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the settings as config.toml holds them. `excess` matters only with a limit per client."""
+        table = asdict(self)
+        return table if self.per_client else {k: v for k, v in table.items() if k not in ("per_client", "excess")}
 
 
 class Job(NamedTuple):
@@ -122,6 +142,10 @@ class Ledger:
         whole_number(clients=clients, seed=seed)
         if schedule.concurrency > clients and not open:
             raise ValueError(f"concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
+        if not open and not schedule.can_step(clients):
+            raise ValueError(
+                f"{clients} clients with per_client = {schedule.per_client} never fill a buffer of {schedule.buffer}"
+            )
         if clients > _MOST:
             raise ValueError(f"a ledger holds at most {_MOST:,} clients, got {clients:,}")
         self.schedule = schedule
@@ -130,15 +154,18 @@ class Ledger:
         self.version = 0
         self.running: dict[int, Job] = {}
         self.buffer: list[Job] = []
+        self.waiting: list[Job] = []  # above the limit per client: for the next step, at most one of each client
         self._idle = list(range(clients))  # in no particular order: choosing a client swaps it to the end
         self._next_id = 0
         self._vacant = 0  # slots without a client, because none was idle
         self._gone: set[int] = set()  # clients that left while they had a job
 
-    def resume(self, version: int, buffer: list[Job], next_id: int) -> list[Job]:
+    def resume(self, version: int, buffer: list[Job], next_id: int, waiting: Sequence[Job] = ()) -> list[Job]:
         """Continue an interrupted deployment: nothing is running, so all slots are filled again."""
-        self.version, self.buffer, self._next_id = version, list(buffer), next_id
-        return self._dispatch(self.schedule.concurrency - (len(buffer) if self.schedule.refills_together else 0))
+        self.version, self.buffer, self.waiting, self._next_id = version, list(buffer), list(waiting), next_id
+        self._gone.update(job.client for job in waiting)  # until they join again
+        used = len(buffer) + len(waiting) if self.schedule.refills_together else 0
+        return self._dispatch(self.schedule.concurrency - used)
 
     @property
     def next_id(self) -> int:
@@ -164,7 +191,8 @@ class Ledger:
     def copy(self) -> "Ledger":
         """Return an independent copy."""
         other = copy(self)
-        other.running, other.buffer, other._idle = dict(self.running), list(self.buffer), list(self._idle)
+        other.running, other._idle, other._gone = dict(self.running), list(self._idle), set(self._gone)
+        other.buffer, other.waiting = list(self.buffer), list(self.waiting)
         return other
 
     def start(self) -> list[Job]:
@@ -173,36 +201,88 @@ class Ledger:
             raise ValueError("this ledger has already started")
         return self._dispatch(self.schedule.concurrency)
 
+    def closing_step(self, job: Job) -> Step | None:
+        """Return the step that this job's update would complete. Nothing changes."""
+        if len(self.buffer) + 1 < self.schedule.buffer or self._is_excess(job):
+            return None
+        return Step(self.version, (*self.buffer, job), self.seed)
+
+    def replaced_by(self, job: Job) -> Job | None:
+        """Return the buffered job whose update this job's update would replace. Nothing changes."""
+        if self.schedule.excess != "replace" or not self._is_excess(job):
+            return None
+        return next(other for other in self.buffer if other.client == job.client)
+
     def arrive(self, job: Job) -> tuple[list[Job], Step | None]:
         """Lines 3 to 8: take a job's update. Return the jobs to start now, and the step if the buffer is full."""
+        if self._is_excess(job):
+            return self._arrive_in_excess(job), None
+        step = self.closing_step(job)
         self._free(job)
         self.buffer.append(job)
-        refill, step = self.schedule.refill, None
+        refill = self.schedule.refill
         jobs = self._dispatch(1) if refill == "arrival" else []
-        if len(self.buffer) == self.schedule.buffer:
-            step = Step(self.version, tuple(self.buffer), self.seed)
+        if step:
             self.version += 1
-            self.buffer.clear()
+            self.buffer, self.waiting = self.waiting, []
+            for waited in self.buffer:
+                self._make_idle(waited.client)
         if refill == "update":
             jobs = self._dispatch(1)
         elif self.schedule.refills_together:
             self._vacant += self.schedule.buffer if step else 0
             jobs = self._fill()  # also within a round: with too few clients, those that have reported train again
+        if step and self.schedule.per_client:
+            jobs = [*jobs, *self._fill()]  # clients that waited may fill vacant slots
         return jobs, step
+
+    def retract(self, job: Job) -> list[Job]:
+        """Take a job's update out of the buffer. Return the jobs to start now.
+
+        An update of the same client that waits takes its place.
+        """
+        self.buffer.remove(job)
+        jobs = self._dispatch(1) if self.schedule.refills_together else []  # else its slot was refilled when it arrived
+        if waited := next((other for other in self.waiting if other.client == job.client), None):
+            self.waiting.remove(waited)
+            self.buffer.append(waited)
+            self._make_idle(waited.client)
+        return [*jobs, *self._fill()]
 
     def drop(self, job: Job) -> list[Job]:
         """End a job without an update. Its slot is refilled at once under every rule, so that a round can end."""
         self._free(job)
         return self._dispatch(1)
 
+    def _is_excess(self, job: Job) -> bool:
+        """Return whether the buffer holds as many updates of the job's client as a step may."""
+        limit = self.schedule.per_client
+        return bool(limit) and sum(other.client == job.client for other in self.buffer) >= limit
+
+    def _arrive_in_excess(self, job: Job) -> list[Job]:
+        if replaced := self.replaced_by(job):
+            self._free(job)
+            self.buffer.remove(replaced)
+            self.buffer.append(job)
+            return self._dispatch(1)
+        self._end(job)  # its client stays busy until the update moves to the buffer
+        self.waiting.append(job)
+        return self._fill() if self.schedule.refills_together else self._dispatch(1)
+
     def _free(self, job: Job) -> None:
+        self._end(job)
+        self._make_idle(job.client)
+
+    def _end(self, job: Job) -> None:
         if self.running.get(job.id) != job:
             raise ValueError(f"job {job.id} of client {job.client} is not running")
         del self.running[job.id]
-        if job.client in self._gone:
-            self._gone.discard(job.client)
+
+    def _make_idle(self, client: int) -> None:
+        if client in self._gone:
+            self._gone.discard(client)
         else:
-            self._idle.append(job.client)
+            self._idle.append(client)
 
     def _dispatch(self, count: int) -> list[Job]:
         filled = min(count, len(self._idle))

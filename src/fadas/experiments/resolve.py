@@ -71,6 +71,11 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     clients = task.table["clients"]
     if schedule.concurrency > clients:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
+    if not schedule.can_step(clients):
+        raise ConfigError(
+            f"schedule: {clients} clients with per_client = {schedule.per_client} never fill a buffer of "
+            f"{schedule.buffer}"
+        )
     executor = _make_executor(sections["executor"])
     resolved = {
         "name": tables["name"],
@@ -81,7 +86,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         "local": asdict(local),
         "executor": executor.table,
         "run": asdict(run),
-        "algorithms": {label: {**algorithm_table, "schedule": asdict(schedule)}},
+        "algorithms": {label: {**algorithm_table, "schedule": schedule.as_table()}},
         "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
         "precision": executor.precision,
     }
@@ -135,6 +140,10 @@ def _make_schedule(algorithm: Algorithm, section: Table, own_buffer: bool) -> Sc
             schedule = replace(schedule, buffer=settings.buffer)
         if settings.refill is not None:
             schedule = replace(schedule, refill=settings.refill)
+        if settings.per_client:
+            schedule = replace(schedule, per_client=settings.per_client, excess=settings.excess)
+        elif settings.excess != "wait":
+            raise ValueError("excess has no effect without per_client; set per_client, for example to 1")
     except ValueError as error:
         raise ConfigError(f"schedule: {error}") from None
     return schedule

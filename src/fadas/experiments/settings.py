@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.core.ledger import Refill, Schedule
+from fadas.core.ledger import Excess, Refill, Schedule
 from fadas.core.update_checks import Checks
 from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
@@ -22,11 +22,16 @@ class ScheduleSettings:
         concurrency: M_c, the number of clients that train at the same time.
         buffer: M, the number of updates per server step.
         refill: When a freed slot goes to the next idle client. None: the algorithm's own rule.
+        per_client: The largest number of one client's updates in a step. 0: any number.
+        excess: What happens to an update above `per_client`: "wait" for the next step, or "replace" the client's
+            oldest update in the buffer.
     """
 
     concurrency: int
     buffer: int
     refill: Refill | None = None
+    per_client: int = 0
+    excess: Excess = "wait"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,11 @@ def identity(tables: Tables) -> dict[str, Any]:
     tables = upgrade_config(tables)
     ignored = {*_IGNORED, "steps"} if is_deployment(tables) else _IGNORED  # a deployment may be extended
     run = {key: value for key, value in _section(tables, "run").items() if key not in ignored}
-    return {**tables, "run": run, "executor": {}, "precision": precision(tables)}
+    same = {**tables, "run": run, "executor": {}, "precision": precision(tables)}
+    if is_deployment(tables):  # who may fill the buffer can change at a restart, as other checks of updates can
+        section = _section(tables, "schedule")
+        same["schedule"] = {key: value for key, value in section.items() if key not in ("per_client", "excess")}
+    return same
 
 
 def precision(tables: Tables) -> str:

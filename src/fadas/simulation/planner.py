@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fadas.core.ledger import Job, Ledger, Schedule
+from fadas.core.ledger import Job, Ledger, Schedule, Step
 from fadas.core.records import LATEST, tau_statistics
 from fadas.errors import FadasWarning
 from fadas.rng import DROPOUT, DURATION, TIER
@@ -47,6 +47,7 @@ class Plan:
         ended: Job ids in the order in which the jobs end, up to the arrival that closes the last step. Other jobs end
             later.
         time: By server step: its virtual time.
+        taken: The job ids of the updates in each server step, one step after the other.
 
     Example:
         >>> plan = fadas.plan(fadas.Schedule(concurrency=25, buffer=5), clients=50, steps=500, seed=1)
@@ -67,6 +68,7 @@ class Plan:
     outcome: np.ndarray
     ended: np.ndarray
     time: np.ndarray
+    taken: np.ndarray
 
     def ledger(self) -> Ledger:
         """Return a new ledger. Driven along `ended`, it assigns exactly the jobs of this plan."""
@@ -84,13 +86,13 @@ class Plan:
     @cached_property
     def arrivals(self) -> np.ndarray:
         """Job ids by server step: [steps, M]."""
-        return self.ended[self.outcome[self.ended] == ARRIVED].reshape(self.steps, self.schedule.buffer)
+        return self.taken.reshape(self.steps, self.schedule.buffer)
 
     @cached_property
     def needed(self) -> np.ndarray:
-        """For each job: is its update part of a server step? Other jobs need not be trained."""
+        """For each job: does its update arrive before the last server step? Other jobs need not be trained."""
         mask = np.zeros(len(self.client), bool)
-        mask[self.arrivals] = True
+        mask[self.ended[self.outcome[self.ended] == ARRIVED]] = True
         return mask
 
     @cached_property
@@ -111,7 +113,7 @@ class Plan:
         return {
             **tau_statistics(self.tau.max(1).tolist()),
             "virtual_time": float(self.time[-1]),
-            "updates": int(outcomes[ARRIVED]),
+            "updates": len(self.taken),
             "steps": self.steps,
             "dropped": int(outcomes[DROPPED]),
             "expired": int(outcomes[EXPIRED]),
@@ -195,20 +197,30 @@ def _format_range(bounds: Range) -> str:
     return f"{bounds[0]:g} to {bounds[1]:g}"
 
 
-def replan(old: Plan, position: int, ledger: Ledger, jobs: list[Job]) -> Plan:
+def replan(
+    old: Plan,
+    position: int,
+    ledger: Ledger,
+    jobs: list[Job],
+    refused: Sequence[int] | None = None,
+    step: Step | None = None,
+) -> Plan:
     """Return a new plan after the server has refused an update. The past stays as it was.
 
     Args:
         old: The plan so far.
-        position: The refused update belongs to the job `old.ended[position]`.
-        ledger: A ledger that has dropped this job. It is not changed.
-        jobs: The jobs that the ledger has started in its place.
+        position: The job `old.ended[position]` has just ended.
+        ledger: A ledger after that. It is not changed.
+        jobs: The jobs that the ledger has started since.
+        refused: The jobs whose updates are refused. None: the one that has just ended.
+        step: The server step that was taken nevertheless.
     """
-    id = int(old.ended[position])
+    now = int(old.ended[position])
     timeline = _Timeline(old.delays, old.clients, old.seed, old.sizes)
-    timeline.continue_from(old, position, len(old.client) if not jobs else jobs[0].id, ledger)
-    timeline.outcome[id] = REFUSED
-    timeline.dispatch(jobs, float(old.end[id]))
+    timeline.continue_from(old, position, ledger.next_id - len(jobs), ledger, step)
+    for id in [now] if refused is None else refused:
+        timeline.outcome[id] = REFUSED
+    timeline.dispatch(jobs, float(old.end[now]))
     timeline.play(ledger.copy(), *old.limits)
     return Plan(old.schedule, old.clients, old.seed, old.delays, old.sizes, old.limits, **timeline.arrays())
 
@@ -225,18 +237,22 @@ class _Timeline:
         self.start, self.end = array("d"), array("d")
         self.ended = array("q")
         self.time = array("d")  # by server step
+        self.taken = array("q")
         self._closed = 0  # how many jobs have ended up to the last step
         self.running: list[tuple[float, int]] = []
 
-    def continue_from(self, old: Plan, position: int, jobs: int, ledger: Ledger) -> None:
-        """Copy an earlier plan up to `position`, when the first `jobs` jobs had begun."""
+    def continue_from(self, old: Plan, position: int, jobs: int, ledger: Ledger, step: Step | None) -> None:
+        """Copy an earlier plan up to `position`, when the first `jobs` jobs had begun, and a `step` was just taken."""
         for name in ("client", "version", "outcome", "start", "end"):
             getattr(self, name).extend(getattr(old, name)[:jobs].tolist())
         self.ended.extend(old.ended[: position + 1].tolist())
         self.time.extend(old.time[: ledger.version].tolist())
-        if ledger.version:
-            last = old.arrivals[ledger.version - 1, -1]
-            self._closed = 1 + int(np.flatnonzero(old.ended[: position + 1] == last)[0])
+        before = ledger.version - bool(step)
+        self.taken.extend(old.taken[: before * old.schedule.buffer].tolist())
+        if step:
+            self._take(step)
+        if self.taken:
+            self._closed = 1 + int(np.flatnonzero(old.ended[: position + 1] == self.taken[-1])[0])
         self.running = [(self.end[id], id) for id in ledger.running if id < jobs]
         heapq.heapify(self.running)
         if block := jobs // _BLOCK:  # skip the blocks whose jobs have all begun
@@ -275,10 +291,14 @@ class _Timeline:
             self.dispatch(jobs, now)
             if step:
                 times.append(now)
+                self._take(step)
                 self._closed = last_arrival
         if not times:
             raise ValueError(f"the time limit ({until}) ends before the first server step")
         del self.ended[self._closed :]  # later endings belong to a step that was never taken
+
+    def _take(self, step: Step) -> None:
+        self.taken.extend(job.id for job in step.jobs)
 
     def _possible_causes(self) -> str:
         """Return what may keep updates from arriving."""
@@ -321,5 +341,5 @@ class _Timeline:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of a `Plan`."""
-        names = ("client", "version", "outcome", "start", "end", "ended", "time")
+        names = ("client", "version", "outcome", "start", "end", "ended", "time", "taken")
         return {name: np.array(getattr(self, name)) for name in names}
