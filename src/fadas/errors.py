@@ -51,6 +51,10 @@ class Interrupted(Exception):
     """The user or the system stopped a run. Its checkpoint is on disk."""
 
 
+class NoUsableUpdates(ConfigError):
+    """All updates are refused, and not because training diverged."""
+
+
 class Diverged(ArithmeticError):
     """Training stopped early: the model, or the clients' updates, can no longer be used."""
 

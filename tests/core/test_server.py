@@ -1,11 +1,13 @@
 """The server: which updates it accepts, and what jobs start from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Mixing
-from fadas.algorithms.presets import FADAS, FedAdagrad, FedAdam, FedYogi
+from fadas.algorithms.presets import CA2FL, FADAS, FedAdagrad, FedAdam, FedYogi
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.model import Model, Update
@@ -38,14 +40,67 @@ def test_update_of_job_not_running_is_refused():
     assert len(server.buffer) == 1
 
 
-@pytest.mark.parametrize("algorithm", [FADAS(), FedAdam(), FedYogi(), FedAdagrad()], ids=repr)
-def test_huge_update_raises_diverged_on_adaptive_optimizer(algorithm):
-    """The square of the update is not finite, so every later step would be zero there."""
-    server = Server(algorithm, Ledger(Schedule(1, 1), 3), Model(torch.zeros(5), torch.zeros(2)))
-    (job,) = server.start()
-    received = server.receive(make_update(job, server.model))
-    with pytest.raises(Diverged, match="step 2 gave an optimizer's memory that is not finite"):
-        server.receive(make_update(received.jobs[0], server.model, delta=torch.tensor([1e25, 1, 1, 1, 1])))
+ADAPTIVE = [FADAS(), FedAdam(), FedYogi(), FedAdagrad()]
+HUGE = torch.tensor([1e25, 1, 1, 1, 1])  # its square is not finite, so every later step would be zero there
+
+
+@pytest.mark.parametrize("algorithm", ADAPTIVE, ids=repr)
+@pytest.mark.parametrize("buffer", [1, 3])
+def test_huge_update_that_fills_buffer_is_refused(algorithm, buffer):
+    server = Server(algorithm, Ledger(Schedule(3, buffer), 5), Model(torch.zeros(5), torch.zeros(2)))
+    jobs = server.start()
+    for _ in range(buffer):
+        jobs += server.receive(make_update(jobs.pop(0), server.model)).jobs
+    for _ in range(buffer - 1):
+        jobs += server.receive(make_update(jobs.pop(0), server.model)).jobs
+    before, buffered = server.state, server.buffer
+    received = server.receive(make_update(jobs.pop(0), server.model, delta=HUGE))
+    assert (received.refused, received.step, received.removed) == ("step not finite", None, [])
+    assert server.state is before
+    assert server.buffer == buffered
+    assert server.refused == {"step not finite": 1}
+    (job,) = received.jobs
+    assert server.receive(make_update(job, server.model)).step.index == 1
+
+
+@pytest.mark.parametrize("algorithm", ADAPTIVE, ids=repr)
+def test_huge_update_in_buffer_is_retracted_and_run_goes_on(algorithm):
+    server = Server(algorithm, Ledger(Schedule(4, 3), 6), Model(torch.zeros(5), torch.zeros(2)))
+    jobs = server.start()
+    bad = jobs[0]
+    jobs += server.receive(make_update(jobs.pop(0), server.model, delta=HUGE)).jobs
+    jobs += server.receive(make_update(jobs.pop(0), server.model)).jobs
+    before = server.state
+    received = server.receive(make_update(jobs.pop(0), server.model))
+    assert (received.refused, received.step, received.retracted) == (None, None, [bad])
+    assert server.state is before
+    assert bad not in server.ledger.buffer
+    assert len(server.buffer) == 2
+    jobs += received.jobs
+    assert server.receive(make_update(jobs.pop(0), server.model)).step
+    assert server.model.params.isfinite().all()
+
+
+def test_step_with_mostly_huge_updates_raises_diverged():
+    server, jobs = make_server(buffer=3)
+    server.receive(make_update(jobs[0], server.model, delta=HUGE))
+    server.receive(make_update(jobs[1], server.model, delta=HUGE))
+    with pytest.raises(Diverged, match="step 1 gave an optimizer's memory that is not finite"):
+        server.receive(make_update(jobs[2], server.model))
+
+
+def test_longest_update_is_refused_if_only_all_together_overflow():
+    server = Server(CA2FL(), Ledger(Schedule(3, 3), 6), Model(torch.zeros(5), torch.zeros(2)))
+    one = torch.tensor([1.0, 0, 0, 0, 0])
+    server.state = before = replace(server.state, slots={"h.sum": 3e38 * one})
+    jobs = server.start()
+    server.receive(make_update(jobs[0], server.model, delta=0.15e38 * one))
+    server.receive(make_update(jobs[1], server.model, delta=0.2e38 * one))
+    received = server.receive(make_update(jobs[2], server.model, delta=0.1e38 * one))
+    assert received.retracted == [jobs[1]]
+    assert server.state is before
+    (job, *_) = received.jobs
+    assert server.receive(make_update(job, server.model, delta=0.0 * one)).step
 
 
 def test_mixing_uses_late_client_models_under_released_schedule():

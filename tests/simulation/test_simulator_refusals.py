@@ -1,9 +1,12 @@
 """Simulations in which the server refuses updates."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from fadas.algorithms.presets import FADAS, FedAvg, FedBuff
+from fadas import snapshot
+from fadas.algorithms.presets import FADAS, FedAdam, FedAvg, FedBuff
 from fadas.errors import Diverged
 from fadas.simulation.delays import Delays, Large
 from fadas.simulation.faults import Fault
@@ -60,17 +63,43 @@ def test_all_clients_failing_raises_error():
         list(make_faulty_simulation(make_task(), faults=(Fault("nan"),)))
 
 
-def test_not_finite_model_ends_run_at_that_step():
-    """Updates in flight may still be finite, but no sum with them is."""
-    simulation, steps = (
-        make_faulty_simulation(make_task(), FedBuff(eta=1e10), faults=(Fault("noise", (0,), scale=1e30),)),
-        [],
-    )
-    with pytest.raises(Diverged) as error:
-        steps += (record.step for record in simulation)
-    assert steps == list(range(1, len(steps) + 1))
-    assert str(error.value) == f"step {len(steps) + 1} gave a model that is not finite"
-    assert not simulation.server.refused
+HUGE = (Fault("noise", (0,), scale=1e25),)  # its square is not finite
+ONE_BY_ONE = replace(FADAS(), buffer=1, refill="update")
+
+
+@pytest.mark.parametrize("executor", ["inline", "batched"])
+def test_updates_that_spoil_a_step_are_refused_and_run_goes_on(executor):
+    simulation = make_faulty_simulation(make_task(), FADAS(), faults=HUGE, executor=executor, steps=20)
+    records = list(simulation)
+    assert [record.step for record in records] == list(range(1, 21))
+    assert simulation.progress.retractions, "some of them were in the buffer already"
+    assert simulation.progress.refusals, "some of them would have filled it"
+    assert records[-1].refused["step not finite"] > 3
+    assert all(job.client != 0 for record in records for job in record.jobs)
+    assert simulation.plan.statistics()["updates"] == records[-1].updates == 60
+    assert torch.isfinite(simulation.server.model.params).all()
+
+
+@pytest.mark.parametrize("algorithm", [FADAS(), FedAdam(), ONE_BY_ONE], ids=["arrival", "round", "M=1"])
+def test_run_with_undone_steps_resumes_with_same_bits(algorithm):
+    def make():
+        return make_faulty_simulation(make_task(), algorithm, faults=HUGE, steps=12)
+
+    unbroken = make()
+    records = [record.as_dict() for record in unbroken]
+    assert records[-1]["refused"]["step not finite"] > 1
+    for stop in range(1, len(records), 2):
+        first, second = make(), make()
+        kept = [record.as_dict() for _, record in zip(range(stop), first)]
+        snapshot.restore(second, *snapshot.take(first))
+        assert [*kept, *(record.as_dict() for record in second)] == records
+        assert torch.equal(second.server.model.params, unbroken.server.model.params)
+
+
+def test_run_in_which_most_updates_of_a_step_are_huge_diverges():
+    simulation = make_faulty_simulation(make_task(), FedBuff(eta=1e10), faults=(Fault("noise", None, scale=1e30),))
+    with pytest.raises(Diverged, match="step 1 gave a model that is not finite"):
+        list(simulation)
 
 
 def test_run_without_accepted_updates_at_time_limit_diverges():

@@ -223,7 +223,7 @@ def test_public_names_have_docstrings():
 def test_what_users_construct_documents_arguments_and_an_example():
     import fadas
     from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, Combine, Optimizer, StepSize
-    from fadas.core.server import UpdateRule
+    from fadas.core.server_step import UpdateRule
     from fadas.executors import EXECUTORS
     from fadas.runs.sinks import SINKS, Sink
     from fadas.simulation.delays import DELAYS, DelayModel

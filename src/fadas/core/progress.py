@@ -1,9 +1,7 @@
 """The counters of a run and the records of its server steps, for simulations and deployments."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
-from torch import Tensor
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Update
@@ -18,14 +16,13 @@ class Progress:
     """The counters so far. Checkpoints hold these fields under these names."""
 
     updates: int = 0  # accepted
+    removed: int = 0  # of these: refused after all, or replaced
     dropped: int = 0  # jobs that ended without an update
     expired: int = 0  # jobs that missed their deadline
-    losses: list[float | Tensor] = field(default_factory=list[float | Tensor])  # of the updates in the buffer
 
-    def accept(self, update: Update) -> None:
+    def accept(self) -> None:
         """Count an update that the server accepted."""
         self.updates += 1
-        self.losses.append(update.metrics["loss"])
 
     def end_job(self, reason: str) -> None:
         """Count a job that ended without an update."""
@@ -33,12 +30,6 @@ class Progress:
             self.expired += 1
         else:
             self.dropped += 1
-
-    def take_loss(self) -> float:
-        """Return the mean training loss of the step's updates, and forget them."""
-        loss = float(sum(self.losses) / len(self.losses))  # waits for a device that is still computing
-        self.losses.clear()
-        return loss
 
     def record(
         self,
@@ -71,7 +62,7 @@ class Progress:
             step=step.index + 1,
             time=time,
             wall=wall,
-            updates=self.updates,
+            updates=self.updates - self.removed,
             eta=eta,
             jobs=jobs,
             train_loss=train_loss,
@@ -81,3 +72,9 @@ class Progress:
             privacy=server.privacy,
             metrics=metrics,
         )
+
+
+def mean_loss(updates: Sequence[Update]) -> float:
+    """Return the mean training loss of a step's updates."""
+    losses = [update.metrics["loss"] for update in updates]
+    return float(sum(losses) / len(losses))  # waits for a device that is still computing

@@ -5,64 +5,32 @@ Line numbers are those of Algorithm 1 in the paper.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple
 
 from fadas.core.ledger import Job, Ledger, Step
-from fadas.core.model import Model, ServerState, ServerStep, Update
-from fadas.core.update_checks import Checks, all_finite
-from fadas.errors import Diverged
+from fadas.core.model import Model, ServerState, Update
+from fadas.core.recent_updates import RecentUpdates
+from fadas.core.server_step import Taken, UpdateRule, describe_not_finite, find_culprits, take_step
+from fadas.core.update_checks import TOO_LONG, Checks, norm
+from fadas.errors import ConfigError, Diverged, NoUsableUpdates
 
-MOMENTS = ("m", "v", "vhat")  # slots that must stay finite
+UNDONE = "step not finite"
+_DIVERGING = ("not finite", UNDONE, TOO_LONG)  # refusals that tell of training, not of clients that are set up wrongly
 _REMEMBERED = 100_000  # how many ended jobs to remember, to say why a late update is refused
 
 
-class Accountant(Protocol):
-    """Counts the privacy loss (epsilon, delta) of the steps so far."""
+class Removed(NamedTuple):
+    """An accepted update that left the buffer without being part of a step.
 
-    counts: Counter[int]
-
-    @property
-    def spent(self) -> dict[str, float]:
-        """Epsilon and delta so far."""
-        ...
-
-    def add(self, clients: Iterable[int]) -> None:
-        """Count one step of these clients' updates."""
-        ...
-
-    def admit(self, client: int, waiting: Iterable[int], size: int) -> None:
-        """Charge a newcomer, which may be an earlier client under a new name."""
-        ...
-
-
-class UpdateRule(Protocol):
-    """The methods that the server needs of an algorithm. `fadas.Algorithm` has them.
-
-    Example:
-        >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do
+    Attributes:
+        job: Its job.
+        reason: Why. "replaced": the schedule says so, and a plan knows. Otherwise the update is refused after all.
     """
 
-    def step_size(self, step: ServerStep, /) -> float:
-        """Return eta_t, the size of a step."""
-        ...
-
-    def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int, eta: float) -> ServerState:
-        """Return the state after a step. Write to no argument."""
-        ...
-
-    def accountant(self) -> Accountant | None:
-        """Return a new accountant, if the algorithm is differentially private."""
-        ...
-
-    def rules(self) -> dict[str, Any]:
-        """Return the rules of arithmetic that a checkpoint must keep, so that a resumed run computes as before."""
-        ...
-
-    def with_rules(self, rules: Mapping[str, Any]) -> Self:
-        """Return the algorithm with the rules of a checkpoint."""
-        ...
+    job: Job
+    reason: str
 
 
 class Received(NamedTuple):
@@ -73,12 +41,24 @@ class Received(NamedTuple):
         step: The server step, if this update filled the buffer.
         refused: Why the update was refused, or None if it was accepted.
         eta: The size of the step, if there was one.
+        updates: The updates of the step.
+        removed: Earlier updates that left the buffer without being part of a step.
     """
 
     jobs: list[Job]
     step: Step | None
     refused: str | None = None
     eta: float | None = None
+    updates: Sequence[Update] = ()
+    removed: Sequence[Removed] = ()
+
+    @property
+    def retracted(self) -> list[Job]:
+        """The jobs of earlier updates that are refused after all. No plan knows of them."""
+        return [job for job, reason in self.removed if reason != REPLACED]
+
+
+REPLACED = "replaced"
 
 
 class Server:
@@ -102,8 +82,11 @@ class Server:
         self.state = ServerState(0, model)
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
         self.delta_base: dict[int, Model] = {}  # by job id: the model that its delta is taken against, if another one
-        self.buffer: list[Update] = []
+        self.updates: dict[int, Update] = {}  # by job id: accepted, and not yet part of a step
+        self.recent = RecentUpdates()
+        self.unjudged: dict[int, float] = {}  # by job id: the norms of deltas that came too early to be compared
         self.refused: Counter[str] = Counter()
+        self.streak: Counter[str] = Counter()  # refusals since the last accepted update
         self.accountant = algorithm.accountant()
         self._ended: dict[int, str] = {}
 
@@ -111,6 +94,16 @@ class Server:
     def model(self) -> Model:
         """x_t, the current global model."""
         return self.state.model
+
+    @property
+    def buffer(self) -> list[Update]:
+        """The updates in the buffer, in the order of their arrival."""
+        return [self.updates[job.id] for job in self.ledger.buffer]
+
+    @property
+    def waiting(self) -> list[Update]:
+        """Updates above the limit per client, which wait for the next step."""
+        return [self.updates[job.id] for job in self.ledger.waiting]
 
     @property
     def privacy(self) -> dict[str, float] | None:
@@ -124,50 +117,119 @@ class Server:
     def receive(self, update: Update) -> Received:
         """Lines 3 to 17: take a client's update, and a server step if the update fills the buffer.
 
-        A refused update changes nothing but a counter. Its slot goes to another client.
+        A refused update changes nothing but a counter. Its slot goes to another client. A step whose result is not
+        finite is not taken: the updates at fault are refused.
         A returned job trains from `server.base[job.id]`: from x_t if its slot was refilled before the step, else from
         x_{t+1}.
 
         Raises:
-            Diverged: The step gave a model or a moment that is not finite.
+            Diverged: A step is not finite, and most of its clients are at fault.
         """
-        if self.ledger.running.get(update.job.id) != update.job:
-            return self._refuse(self._ended.get(update.job.id, "unknown job"), [])
-        update, problem = self.checks(update, self.model)
+        job = update.job
+        if self.ledger.running.get(job.id) != job:
+            return self._refuse(self._ended.get(job.id, "unknown job"), [])
+        update, problem = self._check(update)
         if problem:
-            return self._refuse(problem, self.drop(update.job, problem))
-        if (after := self.delta_base.get(update.job.id)) is not None:
+            return self._refuse(problem, self.drop(job, problem))
+        if (after := self.delta_base.get(job.id)) is not None:
             shift = update.base - after.params
             update = replace(update, delta=update.delta + shift, base=after.params)
+        self.updates[job.id] = update
+        removed: list[Removed] = []
+        jobs: list[Job] = []
+        taken = None
+        while (step := self.ledger.closing_step(job)) and not taken:  # line 8: m = M
+            faults = self._find_long(step)
+            if not faults:
+                taken, faults = self._try_step(step)
+            for fault in faults:
+                if fault.job != job:
+                    removed.append(fault)
+                    jobs += self._retract(fault)
+            if own := next((fault for fault in faults if fault.job == job), None):
+                del self.updates[job.id]
+                return self._refuse(own.reason, [*jobs, *self.drop(job, own.reason)], removed)
+        if replaced := self.ledger.replaced_by(job):
+            removed.append(Removed(replaced, REPLACED))
+            self._forget(removed[-1])
+        self.streak.clear()
         x = self.model  # x_t
-        jobs, step = self.ledger.arrive(update.job)  # lines 4 to 6: m <- m + 1, sample another client
-        self.buffer.append(update)
-        self._end(update.job, "already reported")
-        eta = self._take_step(step) if step else None  # line 8: m = M
-        return Received(self._assign(jobs, x), step, None, eta)
+        started, step = self.ledger.arrive(job)  # lines 4 to 6: m <- m + 1, sample another client
+        self._end(job, "already reported")
+        updates = self._commit(step, taken) if step and taken else ()
+        return Received([*jobs, *self._assign(started, x)], step, None, taken and taken.eta, updates, removed)
 
-    def _take_step(self, step: Step) -> float:
-        """Lines 9 to 17: x_t -> x_{t+1}. Return the step size that was used."""
+    def _check(self, update: Update) -> tuple[Update, str | None]:
+        """Return the update to accept, and why to refuse it."""
+        checks, recent = self.checks, self.recent
+        update, problem = checks(update, self.model)
+        if problem or not checks.are_relative:
+            return update, problem
+        length = norm(update.delta) if checks.norm_factor else 0.0
+        recent.add(update.job.client, length, update.examples)
+        bound = checks.bound(recent)
+        if checks.norm_factor and bound is None:
+            self.unjudged[update.job.id] = length
+        return checks.limit(update, length, bound)
+
+    def _find_long(self, step: Step) -> list[Removed]:
+        """Judge updates that were accepted before there was anything to compare them with."""
+        faults: list[Removed] = []
+        bound = self.checks.bound(self.recent) if self.unjudged else None
+        for job in step.jobs if bound is not None else ():
+            self.updates[job.id], problem = self.checks.limit(
+                self.updates[job.id], self.unjudged.pop(job.id, 0.0), bound
+            )
+            if problem:
+                faults.append(Removed(job, problem))
+        return faults
+
+    def _try_step(self, step: Step) -> tuple[Taken | None, list[Removed]]:
+        """Compute a step. Return it, or the updates because of which it is not finite."""
         before, clients = self.state, self.ledger.clients
-        seen = ServerStep(step.index, step.jobs, tuple(step.delays), step.seed, before, self.buffer, clients)
-        eta = float(self.algorithm.step_size(seen))  # lines 11 to 15
-        self.state = self.algorithm.apply(before, step, self.buffer, clients, eta)  # lines 9, 10 and 16
-        self.buffer = []  # line 17
-        if problem := _not_finite(before, self.state):
+        updates = self.checks.cap_examples([self.updates[job.id] for job in step.jobs], self.recent)
+        taken = take_step(self.algorithm, before, step, updates, clients)
+        problem = describe_not_finite(before, taken.state)
+        if problem is None:
+            return taken, []
+        culprits = find_culprits(self.algorithm, before, step, updates, clients)
+        bad, clients_in_step = ({update.job.client for update in part} for part in (culprits, updates))
+        if len(bad) > 1 and 2 * len(bad) > len(clients_in_step):  # a single client must not end the run
             raise Diverged(f"step {step.index + 1} gave {problem} that is not finite")
+        return None, [Removed(update.job, UNDONE) for update in culprits]
+
+    def _commit(self, step: Step, taken: Taken) -> list[Update]:
+        """Line 17: the model moves to x_{t+1}, and the buffer is emptied. Return the updates of the step."""
+        self.state = taken.state
         if self.accountant:
             self.accountant.add(job.client for job in step.jobs)
-        return eta
+        for job in step.jobs:
+            self.unjudged.pop(job.id, None)
+        return [self.updates.pop(job.id) for job in step.jobs]
 
-    def describe_refusals(self, last: int) -> str:
-        """Return a message for a run whose last updates were all refused."""
+    def _retract(self, fault: Removed) -> list[Job]:
+        """Refuse an update of the buffer after all. Return the jobs to dispatch now."""
+        self._forget(fault)
+        return self._assign(self.ledger.retract(fault.job))
+
+    def _forget(self, removed: Removed) -> None:
+        del self.updates[removed.job.id]
+        self.unjudged.pop(removed.job.id, None)
+        self.refused[removed.reason] += 1
+
+    def gave_up(self, last: int) -> Diverged | ConfigError:
+        """Return the error for a run whose last updates were all refused."""
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.refused.items())
-        return f"the last {last} updates were all refused (refused so far: {reasons})"
+        text = f"the last {last} updates were all refused (refused so far: {reasons})"
+        if not self.streak or any(reason in _DIVERGING for reason in self.streak):
+            return Diverged(text)
+        return NoUsableUpdates(f"{text}: check the clients' data and code")
 
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
         """End a job without an update. Return the jobs to dispatch in its place."""
         jobs = self.ledger.drop(job)
         self._end(job, reason)
+        self.unjudged.pop(job.id, None)
         return self._assign(jobs)
 
     def refuse_late(self, job: Job | None) -> str:
@@ -188,9 +250,10 @@ class Server:
         if len(self._ended) > _REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
-    def _refuse(self, reason: str, jobs: list[Job]) -> Received:
+    def _refuse(self, reason: str, jobs: list[Job], removed: Sequence[Removed] = ()) -> Received:
         self.refused[reason] += 1
-        return Received(jobs, None, reason)
+        self.streak[reason] += 1
+        return Received(jobs, None, reason, removed=removed)
 
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
         """Store the model that each job starts from, and the model that its delta is taken against, if they differ.
@@ -204,14 +267,3 @@ class Server:
             if late:
                 self.delta_base[job.id] = self.model
         return jobs
-
-
-def _not_finite(before: ServerState, now: ServerState) -> str | None:
-    """Return the name of the part that is no longer finite, or None.
-
-    The moments are checked too: an optimizer whose moments hold the square of a huge update would never move again.
-    """
-    if not (all_finite(now.model.params) and all_finite(now.model.buffers, before.model.buffers)):
-        return "a model"
-    finite = all(all_finite(now.slots[name]) for name in MOMENTS if name in now.slots)
-    return None if finite else "an optimizer's memory"

@@ -7,7 +7,7 @@ import torch
 
 from fadas.core.ledger import Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
-from fadas.core.server import UpdateRule
+from fadas.core.server_step import UpdateRule
 
 _NEW_STEP_SIZE = (
     "a step size takes the server step, not the delays: write `def __call__(self, step): ...` and read `step.delays`"

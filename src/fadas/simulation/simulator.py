@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.core.ledger import Job, Step
+from fadas.core.ledger import Job
 from fadas.core.model import Update
-from fadas.core.progress import Progress, Span
+from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
-from fadas.core.server import Server
+from fadas.core.server import Received, Server
 from fadas.core.update_checks import Checks
 from fadas.errors import Diverged, unknown_name
 from fadas.executors import EXECUTORS, Executor
@@ -31,7 +31,8 @@ class SimulationProgress(Progress):
 
     position: int = 0  # in the plan's endings
     wall: float = 0.0  # seconds of computing
-    refusals: list[int] = field(default_factory=list[int])  # positions at which the plan was wrong
+    refusals: list[int] = field(default_factory=list[int])  # positions at which an update was refused
+    retractions: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # positions -> earlier jobs refused
     since: int = 0  # updates refused since the last accepted one
 
 
@@ -131,17 +132,20 @@ class Simulation:
                 continue
             update = self._collect(job)
             with torch_threads(1):  # as in worker processes: the number of threads changes the rounding of long sums
-                jobs, step, refused, eta = server.receive(update)
-            if refused:
-                self._replan(jobs)
-                continue
-            progress.accept(update)
+                received = server.receive(update)
             del update  # it would keep its start version alive while this generator sleeps
-            self._submit(jobs)
-            progress.since = 0
+            progress.removed += len(received.removed)
+            if received.refused is None:
+                progress.accept()
+                progress.since = 0
+            if received.refused or received.retracted:
+                self._replan(received)
+            self._submit(received.jobs)
             progress.position += 1
-            if step and eta is not None:
-                yield self._record(step, eta, begin)
+            if received.step:
+                record = self._record(received, begin)
+                del received
+                yield record
                 if self.complete:
                     return
         self._end()
@@ -158,11 +162,14 @@ class Simulation:
         ready = self._ready.pop(job.id, None)
         return apply_faults(ready or self.executor.collect(job), self.plan)
 
-    def _record(self, step: Step, eta: float, begin: float) -> Record:
+    def _record(self, received: Received, begin: float) -> Record:
+        step, eta = received.step, received.eta
+        assert step is not None
+        assert eta is not None
         done = step.index + 1
         evaluated = done % self.eval_every == 0 or done == self.plan.steps
         self.metrics = self.executor.evaluate(self.server.model) if evaluated else None
-        loss = self.progress.take_loss()  # before the clock is read: it waits for the device
+        loss = mean_loss(received.updates)  # before the clock is read: it waits for the device
         self.progress.wall = time.perf_counter() - begin
         reached = (self.metrics or {}).get("accuracy", 0.0)
         self.complete = self.target is not None and reached >= self.target
@@ -186,23 +193,28 @@ class Simulation:
         if not self.complete:
             return
         if self.progress.since > 2 * self.plan.schedule.concurrency:  # more than an accident of single clients
-            raise Diverged(f"{self.server.describe_refusals(self.progress.since)} when its time was over")
+            error = self.server.gave_up(self.progress.since)
+            raise type(error)(f"{error} when its time was over")
         if self.metrics is None:  # a refusal made the last step the last one, after its record
             self.metrics = self.executor.evaluate(self.server.model)
 
-    def _replan(self, jobs: list[Job]) -> None:
-        """An update was refused: plan the future again from here. What is trained already keeps its result."""
-        progress = self.progress
-        progress.since += 1
+    def _replan(self, received: Received) -> None:
+        """Updates were refused: plan the future again from here. What is trained already keeps its result."""
+        progress, ledger = self.progress, self.server.ledger
+        refused = [job.id for job in received.retracted]
+        if refused:
+            progress.retractions[progress.position] = refused
+        if received.refused:
+            progress.refusals.append(progress.position)
+            refused = [*refused, int(self.plan.ended[progress.position])]
+            progress.since += 1
         if progress.since > self.plan.schedule.patience:
-            raise Diverged(self.server.describe_refusals(progress.since))
+            raise self.server.gave_up(progress.since)
         try:
-            self.plan = replan(self.plan, progress.position, self.server.ledger, jobs)
-        except ValueError as error:  # the time limit is too near for a step without this update
-            raise Diverged(f"{self.server.describe_refusals(progress.since)}, and {error}") from None
-        progress.refusals.append(progress.position)
-        progress.position += 1
-        self._submit(sorted(self.server.ledger.running.values()))  # more jobs may be needed now
+            self.plan = replan(self.plan, progress.position, ledger, received.jobs, refused, received.step)
+        except ValueError as error:  # the time limit is too near for a step without these updates
+            raise Diverged(f"{self.server.gave_up(progress.since)}, and {error}") from None
+        self._submit(sorted(ledger.running.values()))  # more jobs may be needed now
 
     def _submit(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -1,0 +1,89 @@
+"""A server step as a pure function: take it, see whether its result is finite, and find the updates that spoil it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+from fadas.core.accountant import Accountant
+from fadas.core.ledger import Step
+from fadas.core.model import ServerState, ServerStep, Update
+from fadas.core.update_checks import all_finite, norm
+
+MOMENTS = ("m", "v", "vhat", "h.sum")  # slots that must stay finite
+
+
+class UpdateRule(Protocol):
+    """The methods that the server needs of an algorithm. `fadas.Algorithm` has them.
+
+    Example:
+        >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do
+    """
+
+    def step_size(self, step: ServerStep, /) -> float:
+        """Return eta_t, the size of a step."""
+        ...
+
+    def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int, eta: float) -> ServerState:
+        """Return the state after a step. Write to no argument."""
+        ...
+
+    def accountant(self) -> Accountant | None:
+        """Return a new accountant, if the algorithm is differentially private."""
+        ...
+
+    def rules(self) -> dict[str, Any]:
+        """Return the rules of arithmetic that a checkpoint must keep, so that a resumed run computes as before."""
+        ...
+
+    def with_rules(self, rules: Mapping[str, Any]) -> Self:
+        """Return the algorithm with the rules of a checkpoint."""
+        ...
+
+
+class Taken(NamedTuple):
+    """A server step that was computed.
+
+    Attributes:
+        state: The state after it.
+        eta: The step size that was used.
+    """
+
+    state: ServerState
+    eta: float
+
+
+def take_step(rule: UpdateRule, before: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Taken:
+    """Lines 9 to 16: x_t -> x_{t+1}."""
+    seen = ServerStep(step.index, step.jobs, tuple(step.delays), step.seed, before, updates, clients)
+    eta = float(rule.step_size(seen))  # lines 11 to 15
+    return Taken(rule.apply(before, step, updates, clients, eta), eta)  # lines 9, 10 and 16
+
+
+def describe_not_finite(before: ServerState, after: ServerState) -> str | None:
+    """Return the name of the part that is no longer finite, or None.
+
+    The moments are checked too: an optimizer whose moments hold the square of a huge update would never move again.
+    """
+    if not (all_finite(after.model.params) and all_finite(after.model.buffers, before.model.buffers)):
+        return "a model"
+    finite = all(all_finite(after.slots[name]) for name in MOMENTS if name in after.slots)
+    return None if finite else "an optimizer's memory"
+
+
+def find_culprits(
+    rule: UpdateRule, before: ServerState, step: Step, updates: Sequence[Update], clients: int
+) -> list[Update]:
+    """Return the updates because of which a step is not finite: a step of M copies of such an update is not either.
+
+    If no update does that alone, it is the longest one.
+    """
+
+    def is_culprit(update: Update) -> bool:
+        copies = Step(step.index, (update.job,) * len(updates), step.seed)
+        after = take_step(rule, before, copies, [update] * len(updates), clients).state
+        return describe_not_finite(before, after) is not None
+
+    return [update for update in updates if is_culprit(update)] or [max(updates, key=_length)]
+
+
+def _length(update: Update) -> float:
+    return norm(update.delta.double())
