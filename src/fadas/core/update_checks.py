@@ -1,38 +1,58 @@
 """The checks that an update must pass before the server accepts it, in simulations and deployments."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from fadas.core.model import Model, Update
-from fadas.validate import one_of, positive
+from fadas.core.recent_updates import RecentUpdates
+from fadas.validate import at_least, not_negative, one_of, positive
+
+TOO_LONG = "norm above bound"
 
 
 @dataclass(frozen=True)
 class Checks:
     """Refuse updates that have the wrong shape or type, hold non-finite numbers, or come from no examples.
 
+    The relative checks compare an update with the median over the last updates of recent clients. They are off in
+    simulations unless they are set. In deployments their default is on: `AsyncStrategy` says how.
+
     Args:
         norm: The largest norm that a delta may have. None: any.
-        excess: What to do with a longer delta: "refuse" the update, or "clip" the delta to `norm`.
+        excess: What to do with a longer delta: "refuse" the update, or "clip" the delta to the bound.
+        norm_factor: The largest norm of a delta, as a multiple of the median norm of recent deltas. 0: any. None: the
+            default. It acts as soon as three clients have reported.
+        examples: The largest number of examples that counts. A client that claims more weighs no more. None: any.
+        examples_factor: The same as a multiple of the median claim of recent clients. 0: any. None: the default.
 
     Example:
         >>> Checks(norm=10.0, excess="clip")
+        >>> Checks(norm_factor=20.0, examples=10_000)
     """
 
     norm: float | None = None
     excess: Literal["refuse", "clip"] = "refuse"
+    norm_factor: float | None = None
+    examples: int | None = None
+    examples_factor: float | None = None
 
     def __post_init__(self) -> None:
         if self.norm is not None:
             positive(norm=self.norm)
         one_of(("refuse", "clip"), excess=self.excess)
+        not_negative(norm_factor=self.norm_factor or 0, examples_factor=self.examples_factor or 0)
+        at_least(1, examples=self.examples)
 
     def __call__(self, update: Update, model: Model) -> tuple[Update, str | None]:
-        """Return the update to accept, and why to refuse it (None: accept it)."""
+        """Return the update to accept, and why to refuse it (None: accept it). These checks need no other updates."""
         for given, expected in ((update.delta, model.params), (update.buffers, model.buffers)):
+            if given.layout != torch.strided or given.is_meta:
+                return update, "not a dense tensor"
             if given.shape != expected.shape:
                 return update, "wrong shape"
             if given.dtype != expected.dtype:
@@ -41,15 +61,51 @@ class Checks:
             return update, "not finite"
         if not update.examples > 0:
             return update, "no examples"
-        if self.norm is not None:
-            length = float(update.delta.square().sum().sqrt())
-            if not math.isfinite(length):  # the square overflows
-                length = math.sqrt(float(update.delta.double().square().sum()))
-            if length > self.norm and self.excess == "refuse":
-                return update, "norm above bound"
-            if length > self.norm:
-                return replace(update, delta=update.delta * (self.norm / length)), None
-        return update, None
+        if not math.isfinite(update.examples):
+            return update, "not finite"
+        return self.limit(update, None, self.norm)
+
+    @property
+    def are_relative(self) -> bool:
+        """Whether updates are compared with recent ones."""
+        return bool(self.norm_factor or self.examples_factor)
+
+    def bound(self, recent: RecentUpdates) -> float | None:
+        """Return the largest norm that recent updates allow. None: any, or there are too few of them."""
+        length = recent.length if self.norm_factor else None
+        return None if length is None or not self.norm_factor else self.norm_factor * length
+
+    def limit(self, update: Update, length: float | None, bound: float | None) -> tuple[Update, str | None]:
+        """Return the update, clipped if its delta is too long, and why to refuse it.
+
+        Args:
+            update: The update.
+            length: The norm of its delta. None: it is computed here.
+            bound: The largest norm. None: any.
+        """
+        if bound is None:
+            return update, None
+        length = norm(update.delta) if length is None else length
+        if length <= bound:
+            return update, None
+        if self.excess == "refuse":
+            return update, TOO_LONG
+        return replace(update, delta=update.delta * (bound / length)), None
+
+    def cap_examples(self, updates: Sequence[Update], recent: RecentUpdates) -> Sequence[Update]:
+        """Return the updates of a step. Claims of too many examples are reduced to what may count."""
+        median = recent.examples if self.examples_factor else None
+        caps = [self.examples, self.examples_factor * median if self.examples_factor and median else None]
+        if not (limits := [cap for cap in caps if cap is not None]):
+            return updates
+        most = max(1, int(min(limits)))
+        return [update if update.examples <= most else replace(update, examples=most) for update in updates]
+
+
+def norm(delta: Tensor) -> float:
+    """Return the Euclidean norm of a finite vector, also where its square overflows."""
+    length = float(delta.square().sum().sqrt())
+    return length if math.isfinite(length) else math.sqrt(float(delta.double().square().sum()))
 
 
 def all_finite(tensor: Tensor, like: Tensor | None = None) -> bool:
