@@ -1,14 +1,19 @@
 """Convert a server to tensors and plain values, and back. Checkpoints of simulations and deployments use this form."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from fadas.core.ledger import Job
+from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
+from fadas.core.recent_updates import RecentUpdates
 from fadas.core.server import Server
+from fadas.core.server_step import take_step
+from fadas.core.update_checks import all_finite
 
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, and values that JSON can hold
 
@@ -21,33 +26,64 @@ def save_server(server: Server) -> State:
     tensors = {f"slot.{name}": tensor for name, tensor in server.state.slots.items()}
     tensors |= {"params": server.model.params, "buffers": server.model.buffers}
     updates, buffer = save_updates("buffer", server.buffer)
+    more, waiting = save_updates("waiting", server.waiting)
     values = {
         "version": server.state.version,
         "buffer": buffer,
+        "waiting": waiting,
+        "recent": server.recent.state(),
+        "unjudged": list(server.unjudged.items()),
         "refused": dict(server.refused),
         "spent": list(server.accountant.counts.items()) if server.accountant else [],
         "rules": server.algorithm.rules(),
     }
-    return {**tensors, **updates}, values
+    return {**tensors, **updates, **more}, values
 
 
 def load_server(server: Server, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Put a saved state into a server.
+    """Put a saved state into a server. A checksum tells nothing of who wrote the state, so all of it is checked.
 
     Raises:
         ValueError: The state does not fit the server, which is then unchanged.
     """
-    like = server.model
-    model = Model(take_tensor(tensors, "params", like.params), take_tensor(tensors, "buffers", like.buffers))
+    like, version = server.model, saved_count(values["version"], "version")
+    model = take_model(tensors, "", like)
     slots = {name.removeprefix("slot."): tensor for name, tensor in tensors.items() if name.startswith("slot.")}
-    buffer = load_updates("buffer", tensors, values["buffer"], like)
-    refused = Counter[str]({str(reason): int(count) for reason, count in values["refused"].items()})
-    spent = Counter[int]({int(client): int(count) for client, count in values["spent"]})
-    algorithm = server.algorithm.with_rules(values["rules"])
-    server.state, server.buffer, server.refused = ServerState(int(values["version"]), model, slots), buffer, refused
-    server.algorithm = algorithm
+    _check_slots(server, slots)
+    updates = load_updates("buffer", tensors, values["buffer"], like)
+    updates += load_updates("waiting", tensors, values.get("waiting", []), like)
+    received = {update.job.id: update for update in updates}
+    if len(received) < len(updates) or any(update.job.version > version for update in updates):
+        raise ValueError("the buffer's jobs are impossible")
+    refused = Counter[str]({str(reason): saved_count(n, "refused") for reason, n in values["refused"].items()})
+    spent = Counter[int]({saved_count(client, "spent"): saved_count(n, "spent") for client, n in values["spent"]})
+    recent = RecentUpdates()
+    recent.load_state(values.get("recent", []))
+    unjudged = {
+        saved_count(id, "unjudged"): saved_number(length, "unjudged") for id, length in values.get("unjudged", [])
+    }
+    server.algorithm = server.algorithm.with_rules(values["rules"])
+    server.state, server.updates = ServerState(version, model, slots), received
+    server.refused, server.recent, server.unjudged = refused, recent, unjudged
     if server.accountant:
         server.accountant.counts = spent
+
+
+def _check_slots(server: Server, slots: Mapping[str, Tensor]) -> None:
+    """Refuse slots that are not as a server step makes them."""
+    x, size = server.model, server.ledger.schedule.buffer
+    jobs = tuple(Job(k, k, 0) for k in range(size))
+    zero = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1, {"loss": 0.0}) for job in jobs]
+    made = take_step(server.algorithm, ServerState(0, x), Step(0, jobs), zero, max(size, server.ledger.clients)).state
+    examples = {name.rpartition(".")[0]: tensor for name, tensor in made.slots.items() if "." in name}
+    for name, tensor in slots.items():
+        example = made.slots.get(name, examples.get(name.rpartition(".")[0]))  # such as "h.0" for "h.7"
+        if example is None:
+            continue
+        if (tensor.shape, tensor.dtype) != (example.shape, example.dtype):
+            raise ValueError(f"slot.{name} has the wrong shape or type")
+        if all_finite(example) and not all_finite(tensor):
+            raise ValueError(f"slot.{name} is not finite")
 
 
 def save_updates(kind: str, updates: Sequence[Update]) -> tuple[dict[str, Tensor], list[Any]]:
@@ -57,18 +93,60 @@ def save_updates(kind: str, updates: Sequence[Update]) -> tuple[dict[str, Tensor
 
 
 def load_updates(kind: str, tensors: Mapping[str, Tensor], values: Sequence[Any], like: Model) -> list[Update]:
-    """Return the updates that `save_updates` saved."""
+    """Return the updates that `save_updates` saved.
+
+    Raises:
+        ValueError: An update is not one that a server would have accepted.
+    """
 
     def make_update(job: Job, examples: int, metrics: dict[str, float]) -> Update:
         delta, base = (take_tensor(tensors, f"{kind}.{job.id}.{name}", like.params) for name in ("delta", "base"))
-        buffers = take_tensor(tensors, f"{kind}.{job.id}.buffers", like.buffers)
-        return Update(job, delta, buffers, base, examples, metrics)
+        buffers = take_tensor(tensors, f"{kind}.{job.id}.buffers", like.buffers, like.buffers)
+        if not 0 < examples < math.inf:
+            raise ValueError(f"{kind}.{job.id} has {examples} examples")
+        return Update(job, delta, buffers, base, examples, {str(name): float(value) for name, value in metrics.items()})
 
-    return [make_update(Job(*job), examples, metrics) for job, examples, metrics in values]
+    return [
+        make_update(Job(*(saved_count(number, kind) for number in job)), examples, metrics)
+        for job, examples, metrics in values
+    ]
 
 
-def take_tensor(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
-    """Return the tensor of that name, if it has the expected shape and type."""
-    if tensors[name].shape != like.shape or tensors[name].dtype != like.dtype:
+def take_model(tensors: Mapping[str, Tensor], prefix: str, like: Model) -> Model:
+    """Return the model whose tensors have names with this prefix."""
+    params = take_tensor(tensors, f"{prefix}params", like.params)
+    return Model(params, take_tensor(tensors, f"{prefix}buffers", like.buffers, like.buffers))
+
+
+def take_tensor(tensors: Mapping[str, Tensor], name: str, like: Tensor, infinite: Tensor | None = None) -> Tensor:
+    """Return the tensor of that name.
+
+    Args:
+        tensors: Tensors by name.
+        name: The name.
+        like: A tensor of the expected shape and type.
+        infinite: A tensor whose infinities (those of a mask) are allowed.
+
+    Raises:
+        ValueError: The tensor has another shape or type, or is not finite.
+    """
+    tensor = tensors[name]
+    if tensor.shape != like.shape or tensor.dtype != like.dtype:
         raise ValueError(f"{name} belongs to another model")
-    return tensors[name]
+    if not all_finite(tensor, infinite):
+        raise ValueError(f"{name} is not finite")
+    return tensor
+
+
+def saved_count(value: Any, name: str) -> int:
+    """Return a saved number, which must be whole and not negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}")
+    return value
+
+
+def saved_number(value: Any, name: str) -> float:
+    """Return a saved number, which must be finite and not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+    return float(value)

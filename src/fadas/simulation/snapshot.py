@@ -11,14 +11,13 @@ The ledger is not included. `restore` drives a new ledger along the plan up to t
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from torch import Tensor
 
 from fadas.core.ledger import Ledger
-from fadas.core.model import Model
-from fadas.core.saved_state import State, load_server, load_updates, save_server, save_updates, take_tensor
+from fadas.core.saved_state import State, load_server, load_updates, save_server, save_updates, saved_count, take_model
 from fadas.simulation.planner import ARRIVED, Plan, replan
 from fadas.simulation.simulator import Simulation, SimulationProgress
 
@@ -36,7 +35,7 @@ def take(simulation: Simulation) -> State:
     server, progress = simulation.server, simulation.progress
     tensors, values = save_server(server)
     finished, values["finished"] = save_updates("finished", simulation.finished)
-    values["progress"] = {**asdict(progress), "losses": [float(loss) for loss in progress.losses]}
+    values["progress"] = {**asdict(progress), "retractions": list(progress.retractions.items())}
     values["late"] = sorted(server.delta_base)
     versions = {
         job.version - (job.id in server.delta_base): server.base[job.id] for job in server.ledger.running.values()
@@ -64,16 +63,15 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     """
     server, like = simulation.server, simulation.server.model
     tensors = {name: tensor.to(like.params.device) for name, tensor in tensors.items()}
-    progress = SimulationProgress(**values["progress"])
-    plan, ledger = _replay(simulation.plan, progress.position, set(progress.refusals))
-    if ledger.version != values["version"] or [list(job) for job in ledger.buffer] != [u[0] for u in values["buffer"]]:
+    progress = _load_progress(values["progress"])
+    plan, ledger = _replay(simulation.plan, progress)
+    held, waiting = ([list(job) for job in jobs] for jobs in (ledger.buffer, ledger.waiting))
+    saved = values["version"], *([u[0] for u in values.get(kind, [])] for kind in ("buffer", "waiting"))
+    if saved != (ledger.version, held, waiting):
         raise ValueError("the snapshot belongs to another run")
     running, late = ledger.running.values(), set(values["late"])
     versions = {
-        version: Model(
-            take_tensor(tensors, f"version.{version}.params", like.params),
-            take_tensor(tensors, f"version.{version}.buffers", like.buffers),
-        )
+        version: take_model(tensors, f"version.{version}.", like)
         for version in {job.version for job in running} | {ledger.running[id].version - 1 for id in late}
     }
     finished = load_updates("finished", tensors, values["finished"], like)
@@ -84,16 +82,31 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     simulation.continue_from(plan, progress, finished)
 
 
-def _replay(plan: Plan, position: int, refusals: set[int]) -> tuple[Plan, Ledger]:
+def _load_progress(saved: Mapping[str, Any]) -> SimulationProgress:
+    """Return the counters of a snapshot."""
+    known = {field.name for field in fields(SimulationProgress)}
+    progress = SimulationProgress(**{name: value for name, value in saved.items() if name in known})
+    progress.retractions = {int(position): list(ids) for position, ids in saved.get("retractions", [])}
+    for name in ("updates", "removed", "dropped", "expired", "position", "since"):
+        saved_count(getattr(progress, name), name)
+    return progress
+
+
+def _replay(plan: Plan, progress: SimulationProgress) -> tuple[Plan, Ledger]:
     """Drive a new ledger along the plan up to a position. Plan again after each refusal, as the first run did."""
     ledger = plan.ledger()
     ledger.start()
-    for index in range(position):
-        job = plan.job(int(plan.ended[index]))
-        if index in refusals:
-            plan = replan(plan, index, ledger, ledger.drop(job))
-        elif plan.outcome[job.id] == ARRIVED:
-            ledger.arrive(job)
+    refusals = set(progress.refusals)
+    for index in range(progress.position):
+        job, step = plan.job(int(plan.ended[index])), None
+        retracted = progress.retractions.get(index, [])
+        jobs = [started for id in retracted for started in ledger.retract(plan.job(id))]
+        if index in refusals or plan.outcome[job.id] != ARRIVED:
+            jobs += ledger.drop(job)
         else:
-            ledger.drop(job)
+            arrived, step = ledger.arrive(job)
+            jobs += arrived
+        if index in refusals or retracted:
+            refused = [*retracted, job.id] if index in refusals else retracted
+            plan = replan(plan, index, ledger, jobs, refused, step)
     return plan, ledger
