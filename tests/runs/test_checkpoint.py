@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 
+from fadas.errors import Damaged
 from fadas.runs import checkpoint
 from fadas.runs.folder import checkpoints
 
@@ -93,3 +94,18 @@ def test_background_writer_raises_error_on_next_call(tmp_path):
         writer.wait()
     writer.wait()  # the error was raised once
     writer.close()
+
+
+def test_keyed_checksum_refuses_checkpoints_written_without_the_key(tmp_path, monkeypatch):
+    plain = checkpoint.write_checkpoint(tmp_path, 1, {"x": torch.ones(2)}, {})
+    monkeypatch.setenv("FADAS_CHECKPOINT_KEY", "secret")
+    with pytest.raises(Damaged, match="its checksum is wrong, or FADAS_CHECKPOINT_KEY is another"):
+        checkpoint.read_checkpoint(plain)
+    keyed = checkpoint.write_checkpoint(tmp_path, 2, {"x": torch.ones(2)}, {"n": 1})
+    assert checkpoint.read_checkpoint(keyed)[1] == {"n": 1}
+    monkeypatch.setenv("FADAS_CHECKPOINT_KEY", "guess")
+    with pytest.raises(Damaged, match="its checksum is wrong"):
+        checkpoint.read_checkpoint(keyed)
+    monkeypatch.delenv("FADAS_CHECKPOINT_KEY")
+    with pytest.raises(Damaged, match=r"its checksum is wrong$"):
+        checkpoint.read_checkpoint(keyed)

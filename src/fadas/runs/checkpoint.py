@@ -1,12 +1,16 @@
 """Checkpoints of a run: each has a checksum, and the last two are kept.
 
 A file holds the SHA-256 of what follows, a line feed, and a safetensors file whose metadata hold the plain values.
+With the environment variable FADAS_CHECKPOINT_KEY the checksum is an HMAC: who does not know the key cannot write a
+checkpoint that is accepted.
 Nothing in it is ever executed. The file is written piece by piece. The safetensors library would first build the whole
 file in memory, which blocks all other threads for seconds if the models take a gigabyte.
 """
 
 import hashlib
+import hmac
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +29,7 @@ from fadas.runs.formats import FORMAT, upgrade_checkpoint
 from fadas.runs.serialization import atomic_file
 
 _DIGEST = 64
+_KEY = "FADAS_CHECKPOINT_KEY"
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -52,7 +57,7 @@ def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], val
     metadata = {"values": json.dumps({"format": FORMAT, **values})}
     with atomic_file(path) as file:
         file.write(b"0" * _DIGEST + b"\n")
-        digest = hashlib.sha256()
+        digest = _new_digest()
         for piece in _pieces(tensors, metadata):
             digest.update(piece)
             file.write(piece)
@@ -61,6 +66,12 @@ def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], val
     for old in checkpoints(folder)[2:]:
         old.unlink(missing_ok=True)
     return path
+
+
+def _new_digest() -> Any:
+    """Return a hash object: keyed if there is a key."""
+    key = os.environ.get(_KEY)
+    return hmac.new(key.encode(), digestmod=hashlib.sha256) if key else hashlib.sha256()
 
 
 def require_storable(tensors: Mapping[str, Tensor]) -> None:
@@ -147,8 +158,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         content = path.read_bytes()
         digest, payload = content[:_DIGEST], content[_DIGEST + 1 :]
-        if content[_DIGEST : _DIGEST + 1] != b"\n" or hashlib.sha256(payload).hexdigest().encode() != digest:
-            raise Damaged("its checksum is wrong")
+        expected = _new_digest()
+        expected.update(payload)
+        if content[_DIGEST : _DIGEST + 1] != b"\n" or not hmac.compare_digest(expected.hexdigest().encode(), digest):
+            raise Damaged("its checksum is wrong" + (f", or {_KEY} is another" if os.environ.get(_KEY) else ""))
         length = int.from_bytes(payload[:8], "little")
         values: Any = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"]["values"])
         if not is_table(values):
