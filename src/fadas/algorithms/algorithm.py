@@ -12,9 +12,9 @@ from fadas.algorithms.combine import Combine, Mean, Mixing, mean
 from fadas.algorithms.optimizers import SGD, Optimizer
 from fadas.algorithms.privacy import Private
 from fadas.algorithms.step_sizes import Constant, StepSize
+from fadas.core.accountant import Accountant
 from fadas.core.ledger import Refill, Schedule, Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
-from fadas.core.server import Accountant
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,10 @@ class Algorithm:
     def accountant(self) -> Accountant | None:
         """Return a new accountant if the combine rule is differentially private."""
         return self.combine.accountant() if isinstance(self.combine, Private) else None
+
+    def deployed(self) -> Self:
+        """Return the algorithm as deployments use it: with noise from a secure source, if it is private."""
+        return replace(self, combine=self.combine.deployed()) if isinstance(self.combine, Private) else self
 
     def rules(self) -> dict[str, Any]:
         """Return what a checkpoint must keep of the arithmetic."""
