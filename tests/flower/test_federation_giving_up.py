@@ -73,9 +73,22 @@ def test_run_without_accepted_updates_diverges_and_can_resume(play, tmp_path):
     assert again.diverged is None
 
 
-def test_not_finite_model_ends_run(play, tmp_path):
+def test_run_whose_steps_all_overflow_diverges(play, tmp_path):
     huge = ArrayRecord({"w": Array(np.full(2, 1.5e38, np.float32))})
-    with pytest.raises(fadas.Diverged, match="step 2 gave a model that is not finite"):
+    with pytest.raises(fadas.Diverged, match=r"all refused .*step not finite: 141"):
         play({ONE: Node(answer_records(arrays=huge))}, reply="delta")
     run = read_run(tmp_path / "fadas-0")
-    assert (run.diverged, run.summary.step) == ("step 2 gave a model that is not finite", 1)
+    assert run.summary.step == 1
+    assert "step not finite" in run.diverged
+
+
+def test_clients_without_examples_are_no_divergence(play, tmp_path):
+    def answer(message):
+        (reply,) = answer_trained(message)
+        reply.content["metrics"]["num-examples"] = 0
+        return [reply]
+
+    with pytest.raises(ConfigError, match=r"no examples: 141\): check the clients' data and code"):
+        play({ONE: Node(answer), TWO: Node(answer)})
+    assert not (tmp_path / "fadas-0" / "summary.json").exists(), "it has not diverged, and can be continued"
+    play({ONE: Node()})

@@ -13,7 +13,6 @@ from flwr.app import MetricRecord
 from flwr.common.constant import ErrorCode
 
 import fadas
-from fadas.algorithms.privacy import Private
 from fadas.errors import ConfigError
 from fadas.flower.journal import Journal
 from fadas.runs import lock
@@ -68,22 +67,6 @@ def test_damaged_checkpoint_is_deleted_on_resume(play, tmp_path):
         play({ONE: Node(stop_server_after(0))})
     assert newest not in checkpoints(tmp_path / "fadas-0"), "it would seem newer than later checkpoints"
     play({ONE: Node()})
-
-
-def test_private_run_with_damaged_checkpoint_is_refused(play, tmp_path):
-    private = fadas.Algorithm(Private(10.0, 1e-6))
-    with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(stop_server_after(8))}, algorithm=private)
-    newest = checkpoints(tmp_path / "fadas-0")[0]
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:-1])
-    before = read_files(tmp_path / "fadas-0")
-    with pytest.raises(ConfigError, match="differential privacy, whose last checkpoint is damaged: choose another"):
-        play({ONE: Node()}, algorithm=private)
-    assert read_files(tmp_path / "fadas-0") == before
-    newest.write_bytes(whole)
-    with pytest.raises(KeyboardInterrupt):
-        play({ONE: Node(stop_server_after(3))}, algorithm=private)
 
 
 def test_fewer_rounds_than_done_are_refused(play, tmp_path):

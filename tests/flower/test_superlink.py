@@ -1,5 +1,6 @@
 """Flower for real: its simulation engine and SuperNodes, all on loopback."""
 
+import json
 import re
 from statistics import fmean
 
@@ -12,6 +13,7 @@ pytest.importorskip("flwr")
 import fadas
 from fadas.core.ledger import Job, Step
 from fadas.core.model import ServerState, Update
+from fadas.flower.messages import job_seed
 from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
@@ -53,6 +55,7 @@ def test_simulation_engine_learns_like_simulator_and_replays_exactly(start_super
     torch.set_num_threads(1)
     flat = FlatModule(task.module(1))
     versions = [flat.read()]
+    key = bytes.fromhex(json.loads((folder / "summary.json").read_text())["key"])
     state = ServerState(0, versions[0])
     for record in records:
         t = record["step"] - 1
@@ -60,7 +63,7 @@ def test_simulation_engine_learns_like_simulator_and_replays_exactly(start_super
         updates = []
         for job in jobs:
             start = versions[job.version]
-            trained = train_job(flat, task, LOCAL, 1, Job(job.id, job.client, 0), start)
+            trained = train_job(flat, task, LOCAL, job_seed(key, job.id), Job(job.id, job.client, 0), start)
             updates.append(Update(job, trained.delta, trained.buffers, start.params, trained.examples))
         state = algorithm.apply(state, Step(t, jobs, 1), updates, 8)
         versions.append(state.model)

@@ -77,6 +77,7 @@ def deploy(monkeypatch, tmp_path):
             return [reply]
 
         clock = patch_clock(monkeypatch)
+        monkeypatch.setattr("fadas.flower.federation.secrets.token_bytes", bytes)  # the same jobs every time
         server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), context(1))
         folder, task = tmp_path / "runs" / f"{config['algorithm']}-{config['seed']}", make_task(config)
         after, module = load_file(folder / "model.safetensors"), task.module(config["seed"])

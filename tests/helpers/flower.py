@@ -169,18 +169,20 @@ class Play:
         array="w",
         initial=INITIAL,
         check=True,
+        per_client=None,
+        excess="wait",
         **options,
     ):
         """`check` compares the result with the recorded updates, as far as clients answer `answer_trained`."""
         self.clock = patch_clock(self.monkeypatch)
         algorithm = algorithm or fadas.FedBuff()
-        schedule = Schedule(concurrency, buffer, algorithm.refill)
+        schedule = Schedule(concurrency, buffer, algorithm.refill, per_client, excess)
         strategy = AsyncStrategy(algorithm, schedule, **{"folder": self.folder, "deadline": 30.0, **options})
         self.grid = Nodes(self.clock, nodes, untaken)
         try:
             arrays = ArrayRecord({array: Array(initial)})
             limit = {} if timeout is None else {"timeout": timeout}
-            result = strategy.start(self.grid, arrays, steps, evaluate_fn=evaluate, **limit)
+            self.result = result = strategy.start(self.grid, arrays, steps, evaluate_fn=evaluate, **limit)
         finally:
             self.log = [record.getMessage() for record in self.caplog.records]
         self.records = self.read()

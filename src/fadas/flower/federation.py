@@ -1,8 +1,10 @@
 """One run of the strategy: which nodes are connected, which messages are under way, what comes back."""
 
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any
 
@@ -14,22 +16,25 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from torch import Tensor
 
-from fadas.core.ledger import Job, Ledger, Step
+from fadas.core.ledger import Job, Ledger
 from fadas.core.model import Update
-from fadas.core.progress import Progress, Span
-from fadas.core.saved_state import State, load_server, save_server
-from fadas.core.server import Server
+from fadas.core.progress import Progress, Span, mean_loss
+from fadas.core.records import Record
+from fadas.core.saved_state import State, load_server, save_server, saved_count, saved_number
+from fadas.core.server import Received, Server
 from fadas.core.trial_step import trial_step
 from fadas.errors import ConfigError, Diverged
 from fadas.flower.arrays import ArrayLayout
 from fadas.flower.journal import Journal
-from fadas.flower.messages import parse_reply, train_message
+from fadas.flower.messages import job_seed, parse_reply, train_message
 from fadas.flower.options import Options
 from fadas.flower.roster import Roster
+from fadas.runs.reader import read_record
+from fadas.runs.serialization import to_json
 
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's own deadlines
 _REMEMBERED = 100_000  # messages whose jobs are remembered, to say why a late reply is refused
-_COUNTERS = ("updates", "dropped", "expired")
+_COUNTERS = ("updates", "removed", "dropped", "expired")
 
 
 class Federation:
@@ -57,11 +62,13 @@ class Federation:
         self.steps = steps
         self.layout = ArrayLayout(initial, options.trainable)
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
-        self.server = Server(options.algorithm, ledger, self.layout.initial, options.checks)
+        self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)
         try_one_step(self.server)
         self.roster = Roster()
         self.jobs: dict[str, Job] = {}  # by message id, also of messages that have ended
         self.under_way: dict[str, float] = {}  # by message id: when it was sent
+        self.asked: dict[str, int] = {}  # by message id: the node that may answer
+        self.key = secrets.token_bytes(32)  # of the jobs' seeds: from these, nothing about the run's seed follows
         self.sent: dict[int, float] = {}  # by job id, until its step is recorded
         self.ends: dict[int, float] = {}
         self.progress = Progress()
@@ -70,12 +77,15 @@ class Federation:
         self.result = Result(arrays=initial)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
+        self.few = False  # whether the log has said that the nodes cannot fill the buffer
         self.journal: Journal | None = None
         if options.folder:
-            private = self.server.accountant is not None
-            self.journal = Journal(options.folder, options, steps, self.layout.digest, private)
+            self.journal = Journal(options.folder, options, steps, self.layout.digest)
+        self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
         if not (self.journal and self.journal.open(self.load_state)):
             self.server.start()  # assigns no jobs yet: no node has joined
+        elif self.journal.damaged:
+            self._settle_damage(self.journal)
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -84,15 +94,15 @@ class Federation:
     def state(self) -> State:
         """Return what a new start needs to continue."""
         tensors, values = save_server(self.server)
-        kept = {update.job.id for update in self.server.buffer}
         values |= {
+            "key": self.key.hex(),
             "next_id": self.server.ledger.next_id,
             "nodes": self.roster.nodes,
             "absent": self.roster.absent,
-            "losses": self.progress.losses,
-            "sent": {id: sent for id, sent in self.sent.items() if id in kept},
+            "sent": {id: sent for id, sent in self.sent.items() if id in self.server.updates},
             "ends": self.ends,
             "now": self.now(),
+            "unpublished": self.unpublished and to_json(self.unpublished.as_dict()),
             **{name: getattr(self.progress, name) for name in _COUNTERS},
         }
         return tensors, values
@@ -100,14 +110,35 @@ class Federation:
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> int:
         """Continue from a saved state. Return the number of server steps that are done."""
         server = self.server
+        counters = {name: saved_count(values.get(name, 0), name) for name in _COUNTERS}
+        now, next_id = saved_number(values["now"], "now"), saved_count(values["next_id"], "next_id")
+        nodes, absent = [int(node) for node in values["nodes"]], [int(client) for client in values.get("absent", [])]
+        if not set(absent) <= set(range(len(nodes))):
+            raise ValueError("absent names clients that do not exist")
         load_server(server, tensors, values)
-        self.roster.restore(list(values["nodes"]), list(values.get("absent", [])))
+        self.roster.restore(nodes, absent)
         server.ledger.clients = len(self.roster.nodes)
-        server.ledger.resume(server.state.version, [update.job for update in server.buffer], values["next_id"])
-        self.progress = Progress(**{name: values[name] for name in _COUNTERS}, losses=list(values["losses"]))
+        buffer, waiting = ([Job(*job) for job, *_ in values.get(kind, [])] for kind in ("buffer", "waiting"))
+        server.ledger.resume(server.state.version, buffer, next_id, waiting)
+        self.progress = Progress(**counters)
+        self.key = bytes.fromhex(values["key"]) if "key" in values else self.key
         self.sent, self.ends = ({int(k): v for k, v in values[name].items()} for name in ("sent", "ends"))
-        self.begin -= values["now"]
+        self.begin -= now
+        self.unpublished = read_record(values["unpublished"]) if values.get("unpublished") else None
         return server.state.version
+
+    def _settle_damage(self, journal: Journal) -> None:
+        """Continue from an older checkpoint. A step after it may have been released, so its privacy is charged."""
+        if self.server.accountant:
+            ledger = self.server.ledger
+            self.server.accountant.add_unknown(job.client for job in (*ledger.buffer, *ledger.waiting))
+            log(
+                WARNING,
+                "%s: a step may have been lost after its model was sent; its privacy is charged",
+                journal.folder,
+            )
+            journal.checkpoint(self.progress.updates, self.state())
+        journal.remove_damaged()
 
     def play(self, timeout: float) -> Result:
         """Train until all steps are done, and return the result."""
@@ -125,6 +156,9 @@ class Federation:
         server, steps = self.server, self.steps
         if self.evaluate and not server.state.version:
             self._evaluate(0)
+        if self.unpublished and self.journal:
+            self._publish(self.unpublished)
+            self.journal.checkpoint(self.progress.updates, self.state())
         last_step = time.monotonic()
         last_look = float("-inf")
         while server.state.version < steps:
@@ -147,7 +181,7 @@ class Federation:
                 time.sleep(self.options.poll)
         self.result.arrays = self.layout.to_record(server.model)
         if self.journal:
-            self.journal.finish(self.result.arrays.to_torch_state_dict(), self.now())
+            self.journal.finish(self.result.arrays.to_torch_state_dict(), self.now(), self.key.hex())
         return self.result
 
     def _update_roster(self) -> None:
@@ -157,7 +191,7 @@ class Federation:
             if roster.nodes[client] not in ids:
                 self._lose(client)
         busy = [job.client for job in server.ledger.running.values()]
-        reported = [job.client for job in server.ledger.buffer]
+        reported = [job.client for job in (*server.ledger.buffer, *server.ledger.waiting)]
         waiting = [*reported, *(client for client in busy if client not in roster.present)]
         for client in roster.admit(ids, busy):
             if server.accountant:
@@ -166,6 +200,16 @@ class Federation:
         for client in sorted(coming, key=lambda client: (client in reported, client)):  # a round needs the others more
             roster.join(client)
             self._send(server.join(client))
+        self._warn_of_few_nodes()
+
+    def _warn_of_few_nodes(self) -> None:
+        """Log once if the connected nodes cannot fill the buffer, because each has too few updates in a step."""
+        schedule, nodes = self.options.schedule, len(self.roster.present)
+        few = bool(nodes) and not schedule.can_step(nodes)
+        if few and not self.few:
+            text = "%d nodes with per_client = %d cannot fill a buffer of %d: waiting for more nodes"
+            log(WARNING, text, nodes, schedule.per_client, schedule.buffer)
+        self.few = few
 
     def _lose(self, client: int) -> None:
         """A node cannot be reached: it gets no work until it is back, but may still answer."""
@@ -188,12 +232,13 @@ class Federation:
         while waiting:
             job = waiting.popleft()
             arrays, node = self.layout.to_record(self.server.base[job.id]), self.roster.nodes[job.client]
-            message = train_message(job, node, arrays, self.train_config, options.seed, options.deadline)
+            seed = job_seed(self.key, job.id)
+            message = train_message(job, node, arrays, self.train_config, seed, options.deadline)
             # One by one: for a message that it does not take, a grid returns no id or an empty one.
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
                 self._remember(ids[0], job)
-                self.under_way[ids[0]] = time.monotonic()
+                self.under_way[ids[0]], self.asked[ids[0]] = time.monotonic(), node
                 self.sent[job.id] = self.now()
             else:
                 self._lose(job.client)
@@ -212,8 +257,12 @@ class Federation:
             reason = self.server.refuse_late(self.jobs.get(id))
             log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
             return
-        del self.under_way[id]
-        job = self.jobs[id]
+        job, node = self.jobs[id], self.asked[id]
+        if reply.metadata.src_node_id != node:  # Flower refuses such replies too
+            self.server.refused["wrong node"] += 1
+            log(WARNING, "a reply of node %s is refused: node %s was asked", reply.metadata.src_node_id, node)
+            return
+        self._forget(id)
         if reply.has_error():
             code = reply.error.code
             if code == ErrorCode.NODE_UNAVAILABLE:
@@ -231,23 +280,35 @@ class Federation:
     def _receive(self, update: Update) -> None:
         job = update.job
         received = self.server.receive(update)
+        for removed, reason in received.removed:
+            log(WARNING, "the update of %s is taken out of the buffer: %s", self._name(removed), reason)
+            self._take_span(removed)
+        self.progress.removed += len(received.removed)
         if received.refused:
-            log(WARNING, "the update of %s is refused: %s", job, received.refused)
+            log(WARNING, "the update of %s is refused: %s", self._name(job), received.refused)
             self.sent.pop(job.id)
             self._count_failure("refused")
         else:
             self.failures.clear()
-            self.progress.accept(update)
+            self.progress.accept()
             self.ends[job.id] = self.now()
-            if received.step and received.eta is not None:
-                self._record(received.step, received.eta)
+            if received.step:
+                self._record(received)
         if self.journal:
             self.journal.checkpoint(self.progress.updates, self.state())  # before anything else can go wrong
         self._send(received.jobs)
 
+    def _forget(self, id: str) -> None:
+        """Expect no more reply to a message."""
+        del self.under_way[id], self.asked[id]
+
+    def _name(self, job: Job) -> str:
+        """Return a job and its node, for the log."""
+        return f"{job} of node {self.roster.nodes[job.client]}"
+
     def _drop(self, job: Job, reason: str, text: str = "") -> list[Job]:
         """End a job without an update. Return the jobs to send now, because its slot is refilled."""
-        log(WARNING, "%s ended without an update: %s %s", job, reason, " ".join(text.split())[:200])
+        log(WARNING, "%s ended without an update: %s %s", self._name(job), reason, " ".join(text.split())[:200])
         self.sent.pop(job.id, None)
         self.progress.end_job(reason)
         if reason not in ("expired", "not sent"):  # unreachable nodes are counted by `_wait_for_nodes`
@@ -266,7 +327,7 @@ class Federation:
         if self.failures[kind] <= patience or any(self.jobs[id].id < self.streak for id in self.under_way):
             return
         if kind == "refused":
-            raise Diverged(self.server.describe_refusals(self.failures[kind]))
+            raise self.server.gave_up(self.failures[kind])
         raise RuntimeError(f"the last {patience} jobs all failed: giving up")
 
     def _expire(self) -> None:
@@ -274,22 +335,34 @@ class Federation:
         late = time.monotonic() - self.options.deadline
         for id, sent in list(self.under_way.items()):
             if sent < late:
-                del self.under_way[id]
+                self._forget(id)
                 self._send(self._drop(self.jobs[id], "expired", f"after {self.options.deadline:.0f} s"))
 
-    def _record(self, step: Step, eta: float) -> None:
-        done = step.index + 1
+    def _record(self, received: Received) -> None:
+        """Record a server step that was just taken."""
+        step, eta, now, loss = received.step, received.eta, self.now(), mean_loss(received.updates)
+        assert step is not None
+        assert eta is not None
+        record = self.progress.record(
+            self.server, step, eta, self._take_span, time=now, wall=now, train_loss=loss, metrics=None
+        )
+        if self.server.accountant and self.journal:  # the noisy model is on disk before anybody sees it
+            self.unpublished = record
+            self.journal.checkpoint(self.progress.updates, self.state())
+        self._publish(record)
+
+    def _publish(self, record: Record) -> None:
+        """Evaluate the model, if that is due, and write the record of its step."""
+        done, loss = record.step, record.train_loss
         metrics = None
         if self.evaluate and (done % self.options.eval_every == 0 or done == self.steps):
             metrics = self._evaluate(done)
-        loss = self.progress.take_loss()
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
-        log(INFO, "step %d: tau %s, train loss %.4f %s", done, step.delays, loss, metrics or "")
-        record = self.progress.record(
-            self.server, step, eta, self._take_span, time=self.now(), wall=self.now(), train_loss=loss, metrics=metrics
-        )
+        delays = [job.tau for job in record.jobs]
+        log(INFO, "step %d: tau %s, train loss %.4f %s", done, delays, loss, metrics or "")
         if self.journal:
-            self.journal.append(record)
+            self.journal.append(replace(record, metrics=metrics, time=self.now(), wall=self.now()))
+        self.unpublished = None
 
     def _take_span(self, job: Job) -> Span:
         return self.sent.pop(job.id, 0.0), self.ends.pop(job.id, 0.0)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,18 @@ class Journal:
         options: The deployment's settings.
         steps: The number of server steps to do.
         arrays: What the model is like, in words.
-        private: Is the algorithm differentially private?
     """
 
-    def __init__(self, folder: Path, options: Options, steps: int, arrays: str, private: bool) -> None:
+    def __init__(self, folder: Path, options: Options, steps: int, arrays: str) -> None:
         self.folder = folder / f"{options.name}-{options.seed}"
-        self._experiment, self._options, self._steps, self._private = folder.name, options, steps, private
+        self._experiment, self._options, self._steps = folder.name, options, steps
+        self.damaged: list[Path] = []  # checkpoints that were passed over
         self._writer: Writer | None = None
         self._records: list[Record] = []
         self._tables = {
             "name": folder.name,
             "task": {"name": DEPLOYMENT, "reply": options.reply, "arrays": arrays},
-            "schedule": asdict(options.schedule),
+            "schedule": options.schedule.as_table(),
             "run": {"steps": steps, "seeds": [options.seed]},
             "algorithms": {options.name: _describe(options.algorithm)},
         }
@@ -97,15 +97,12 @@ class Journal:
             if (kept := self._load_checkpoint(path, load_state)) is not None:
                 break
             unusable.append(path)
-            if self._private:  # its model was sent out: another step with the same noise would reveal the noise
-                raise self._refusal("an interrupted run with differential privacy, whose last checkpoint is damaged")
         if found and kept is None:
             raise self._refusal("an interrupted run, and none of its checkpoints can be used")
         self._writer = Writer(claimed, kept)
         if kept is None:
             return False
-        for path in unusable:  # their higher numbers would make them look newer than those to come
-            path.unlink()
+        self.damaged = unusable
         self._writer.write_config(self._tables)  # there may be more steps to do than at first
         self._records = read_records(self.folder / METRICS)
         return True
@@ -116,7 +113,7 @@ class Journal:
             tensors, values = read_checkpoint(path)
             kept = valid_length(self.folder, values["metrics"])
             done = load_state(tensors, values)
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, OSError) as error:
             log(WARNING, "%s cannot be used: %s", path, error)
             return None
         if done > self._steps:
@@ -146,19 +143,25 @@ class Journal:
         self._records.append(record)
         self._writer.append(record)
 
-    def finish(self, state_dict: Mapping[str, Tensor], wall: float) -> None:
-        """End the run: write the model and the summary."""
+    def finish(self, state_dict: Mapping[str, Tensor], wall: float, key: str) -> None:
+        """End the run: write the model and the summary. With the key of the jobs' seeds, the run can be replayed."""
         assert self._writer
         self._writer.require_held()
         with atomic_file(self.folder / MODEL) as file:
             file.write(save({name: tensor.contiguous() for name, tensor in state_dict.items()}))
-        self._writer.finish(self._summary(wall))
+        self._writer.finish(replace(self._summary(wall), key=key))
 
     def mark_diverged(self, reason: str, wall: float) -> None:
         """Write a summary that says why the run ended. Checkpoints stay: real clients' work cannot be repeated."""
         assert self._writer
         self._writer.write_summary(self._summary(wall, reason))
         log(WARNING, "%s: diverged. To continue from its last checkpoint, delete its summary.json", self.folder)
+
+    def remove_damaged(self) -> None:
+        """Remove damaged checkpoints: their higher numbers would make them look newer than those to come."""
+        for path in self.damaged:
+            path.unlink()
+        self.damaged = []
 
     def close(self) -> None:
         """Let another process continue here."""

@@ -1,10 +1,23 @@
 """Turn jobs into Flower's train messages, and replies into updates."""
 
+import hmac
+
 from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.flower.arrays import ArrayLayout
+
+
+def job_seed(key: bytes, id: int) -> int:
+    """Return the seed of a deployment's job: 62 bits, which Flower's records and torch take.
+
+    Args:
+        key: The deployment's secret key. When the run has finished, its summary.json holds it.
+        id: The job's number.
+    """
+    digest = hmac.digest(key, id.to_bytes(8, "big"), "sha256")
+    return int.from_bytes(digest[:8], "big") >> 2
 
 
 def train_message(
@@ -20,7 +33,7 @@ def train_message(
         node: Flower's id of the node.
         arrays: The model to start from.
         config: The user's train config. The message adds "server-round", "fadas-job", "fadas-client" and "fadas-seed".
-        seed: The run's seed.
+        seed: The job's seed. Nothing about the run's seed follows from it.
         deadline: Seconds that the node may take.
     """
     config = ConfigRecord(dict(config))

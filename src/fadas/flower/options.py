@@ -1,16 +1,38 @@
 """The settings of a deployment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.combine import ExampleWeighted
+from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, is_trainable
 from fadas.validate import at_least, one_of
 
 Reply = Literal["arrays", "delta"]
+
+
+NORM_FACTOR = 20.0  # clients' sizes differ, and so do the lengths of their deltas: this stops what nobody would send
+EXAMPLES_FACTOR = 10.0
+
+
+def with_default_limit(schedule: Schedule, algorithm: Algorithm) -> Schedule:
+    """Return the schedule with a deployment's default: robust rules count clients, so each has one update in a step."""
+    is_robust = hasattr(algorithm.combine, "withstands")
+    return replace(schedule, per_client=1) if schedule.per_client is None and is_robust else schedule
+
+
+def with_default_checks(checks: Checks, algorithm: Algorithm) -> Checks:
+    """Return the checks with a deployment's defaults in place of None."""
+    norm, examples = checks.norm_factor, checks.examples_factor
+    if norm is None:
+        norm = 0.0 if isinstance(algorithm.combine, Private) else NORM_FACTOR
+    if examples is None:
+        examples = EXAMPLES_FACTOR if isinstance(algorithm.combine, ExampleWeighted) else 0.0
+    return replace(checks, norm_factor=norm, examples_factor=examples)
 
 
 @dataclass(frozen=True)
@@ -20,7 +42,7 @@ class Options:
     Attributes:
         algorithm: What the server does with updates.
         schedule: M_c, M and the refill rule.
-        seed: Seeds the choice of nodes and their training.
+        seed: Seeds the choice of nodes.
         checks: What an update must pass.
         trainable: Tells by its name whether an array is trained.
         reply: What nodes answer with.
@@ -35,7 +57,7 @@ class Options:
     algorithm: Algorithm
     schedule: Schedule
     seed: int = 0
-    checks: Checks | None = None
+    checks: Checks = field(default_factory=Checks)
     trainable: Trainable = is_trainable
     reply: Reply = "arrays"
     folder: Path | None = None

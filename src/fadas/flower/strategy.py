@@ -21,7 +21,7 @@ from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, is_trainable
 from fadas.flower.federation import Federation
-from fadas.flower.options import Options, Reply
+from fadas.flower.options import Options, Reply, with_default_checks, with_default_limit
 from fadas.registry import build, lookup
 from fadas.validate import at_least, whole_number
 
@@ -37,9 +37,12 @@ class AsyncStrategy(Strategy):
 
     Args:
         algorithm: What the server does with updates; default: `fadas.FADAS()`.
-        schedule: M_c, M and the refill rule; default: 8 nodes, a step after every 4 updates.
-        seed: Seeds the choice of nodes and their training.
-        checks: What an update must pass; default: `Checks()`.
+        schedule: M_c, M and the refill rule; default: 8 nodes, a step after every 4 updates. With a robust combine rule
+            a step takes one update of each client, unless `per_client` says otherwise.
+        seed: Seeds the choice of nodes.
+        checks: What an update must pass. The relative checks are on unless they are set to 0: `norm_factor` is 20,
+            except with differential privacy, which clips deltas itself. `examples_factor` is 10 if the combine rule
+            weighs by examples.
         trainable: Tells by its name whether an array is trained. The others are averaged over the step. Nodes may leave
             them out. Default: all except BatchNorm's statistics.
         reply: What nodes answer with: "arrays", or "delta" for the difference from the arrays they received.
@@ -76,9 +79,9 @@ class AsyncStrategy(Strategy):
         algorithm = algorithm or FADAS()
         self.options = Options(
             algorithm=algorithm,
-            schedule=schedule or algorithm.schedule(8, 4),
+            schedule=with_default_limit(schedule or algorithm.schedule(8, 4), algorithm),
             seed=int(seed),  # Flower's records do not take NumPy's integers
-            checks=checks,
+            checks=with_default_checks(checks or Checks(), algorithm),
             trainable=trainable,
             reply=reply,
             folder=None if folder is None else Path(folder),

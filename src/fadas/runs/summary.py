@@ -70,6 +70,7 @@ class Summary(Outcome):
         device: The hardware that trained the clients.
         versions: Versions of fadas, torch and Python.
         commit: The commits of the code that trained it.
+        key: Of a deployment: the key of its jobs' seeds.
     """
 
     experiment: str
@@ -80,6 +81,7 @@ class Summary(Outcome):
     device: str | None = None
     versions: dict[str, str] | None = None
     commit: str | None = None
+    key: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of summary.json. The identity of the run comes first."""
