@@ -67,7 +67,7 @@ def start_strategy(algorithm, folder, steps=1, **options):
 
 def test_algorithm_that_cannot_step_is_refused_first(tmp_path):
     with pytest.raises(
-        ConfigError, match=r"Trimmed.* cannot take a step of 2 updates: .*trim must be below half of the buffer"
+        ConfigError, match=r"the algorithm cannot take a step of 2 updates: .*trim must be below half of the buffer"
     ):
         start_strategy(fadas.Algorithm(Trimmed(1)), tmp_path)
     assert not list(tmp_path.iterdir())

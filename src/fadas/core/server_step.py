@@ -19,11 +19,23 @@ class UpdateRule(Protocol):
     """
 
     def step_size(self, step: ServerStep, /) -> float:
-        """Return eta_t, the size of a step."""
+        """Return eta_t, the size of a step.
+
+        Args:
+            step: The step, before it is taken.
+        """
         ...
 
     def apply(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int, eta: float) -> ServerState:
-        """Return the state after a step. Write to no argument."""
+        """Return the state after a step. Write to no argument.
+
+        Args:
+            state: The state before the step.
+            step: The step's index and jobs.
+            updates: The M updates, in the order of the jobs.
+            clients: The number of clients in the federation.
+            eta: The step size.
+        """
         ...
 
     def accountant(self) -> Accountant | None:
@@ -35,7 +47,11 @@ class UpdateRule(Protocol):
         ...
 
     def with_rules(self, rules: Mapping[str, Any]) -> Self:
-        """Return the algorithm with the rules of a checkpoint."""
+        """Return the algorithm with the rules of a checkpoint.
+
+        Args:
+            rules: What `rules` returned when the checkpoint was written.
+        """
         ...
 
 

@@ -70,7 +70,7 @@ def execute_until(
 ) -> Outcome:
     """As `execute`, but pause after `pause_at` client updates.
 
-    A paused run leaves a checkpoint. What it amounts to so far is returned, instead of a summary.
+    A paused run leaves a checkpoint. Returns the outcome so far instead of a summary.
     """
     try:
         run = _Execution(config, simulation, claim, say)
@@ -130,7 +130,7 @@ class _Execution:
         if not simulation.complete:
             step = self._save_now()
             raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
-        if self.records[-1].metrics is None:  # it became the last step after its record
+        if self.records[-1].metrics is None:  # an update refused after this record made it the last
             self.records[-1] = replace(self.records[-1], metrics=simulation.metrics)
             self.writer.replace_last(self.records[-1])
         self.writer.require_held()

@@ -63,7 +63,6 @@ class Federation:
         self.layout = ArrayLayout(initial, options.trainable)
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
         self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)
-        try_one_step(self.server)
         self.roster = Roster()
         self.jobs: dict[str, Job] = {}  # by message id, also of messages that have ended
         self.under_way: dict[str, float] = {}  # by message id: when it was sent
@@ -78,14 +77,8 @@ class Federation:
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
         self.few = False  # whether the log has said that the nodes cannot fill the buffer
-        self.journal: Journal | None = None
-        if options.folder:
-            self.journal = Journal(options.folder, options, steps, self.layout.digest)
         self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
-        if not (self.journal and self.journal.open(self.load_state)):
-            self.server.start()  # assigns no jobs yet: no node has joined
-        elif self.journal.damaged:
-            self._settle_damage(self.journal)
+        self.journal = Journal(options.folder, options, steps, self.layout.digest) if options.folder else None
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -127,6 +120,13 @@ class Federation:
         self.unpublished = read_record(values["unpublished"]) if values.get("unpublished") else None
         return server.state.version
 
+    def _open(self) -> None:
+        """Continue the run in the folder, or begin a new one."""
+        if not (self.journal and self.journal.open(self.load_state)):
+            self.server.start()  # assigns no jobs yet: no node has joined
+        elif self.journal.damaged:
+            self._settle_damage(self.journal)
+
     def _settle_damage(self, journal: Journal) -> None:
         """Continue from an older checkpoint. A step after it may have been released, so its privacy is charged."""
         if self.server.accountant:
@@ -142,6 +142,8 @@ class Federation:
 
     def play(self, timeout: float) -> Result:
         """Train until all steps are done, and return the result."""
+        try_one_step(self.server)
+        self._open()
         try:
             return self._play(timeout)
         except Diverged as error:
@@ -234,7 +236,7 @@ class Federation:
             arrays, node = self.layout.to_record(self.server.base[job.id]), self.roster.nodes[job.client]
             seed = job_seed(self.key, job.id)
             message = train_message(job, node, arrays, self.train_config, seed, options.deadline)
-            # One by one: for a message that it does not take, a grid returns no id or an empty one.
+            # Push one at a time: for a rejected message the grid returns no id or an empty one.
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
                 self._remember(ids[0], job)
@@ -316,9 +318,9 @@ class Federation:
         return self.server.drop(job, reason)
 
     def _count_failure(self, kind: str) -> None:
-        """Give up after many failures of a kind, but not while a slower node has been training since before them.
+        """Give up after many failures of one kind, unless a node still trains a job sent before the first failure.
 
-        If updates come but none is accepted, training has diverged. Nodes that fail say nothing about that.
+        If updates come but none is accepted, training has diverged. Failing nodes do not count as divergence.
         """
         if not self.failures:
             self.streak = self.server.ledger.next_id
@@ -388,4 +390,4 @@ def try_one_step(server: Server) -> None:
         trial_step(server.algorithm, x, updates, server.ledger.schedule.concurrency + len(jobs))  # as many may come
     except Exception as error:  # the algorithm's parts may be the user's own
         text = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(f"{server.algorithm} cannot take a step of {len(jobs)} updates: {text}") from error
+        raise ConfigError(f"the algorithm cannot take a step of {len(jobs)} updates: {text}") from error

@@ -35,7 +35,7 @@ class Journal:
         folder: The deployment's folder. The run is kept in a folder below it.
         options: The deployment's settings.
         steps: The number of server steps to do.
-        arrays: What the model is like, in words.
+        arrays: A description of the arrays.
     """
 
     def __init__(self, folder: Path, options: Options, steps: int, arrays: str) -> None:
@@ -117,8 +117,10 @@ class Journal:
             log(WARNING, "%s cannot be used: %s", path, error)
             return None
         if done > self._steps:
-            asked = f"{done} steps already, but {self._steps} are asked for"
-            raise ConfigError(f"{self.folder} holds an interrupted run of {asked}: ask for more, or for another folder")
+            raise ConfigError(
+                f"{self.folder} has {done} steps done, but num_rounds is {self._steps}; raise num_rounds or choose "
+                "another folder"
+            )
         return kept
 
     def _refusal(self, what: str) -> ConfigError:
@@ -181,14 +183,14 @@ class Journal:
 
 
 def _describe(algorithm: object) -> dict[str, str]:
-    """Return what an algorithm is made of, in words that are the same in every process."""
+    """Describe an algorithm as text that is equal in every process."""
 
     def words(part: object) -> str:
         plain = type(part).__repr__ is object.__repr__  # the user's own part, which does not print its parameters
         text = f"{type(part).__qualname__}({vars(part)})" if plain and hasattr(part, "__dict__") else repr(part)
         return re.sub(r" at 0x[0-9a-fA-F]+", "", text)  # an address differs from process to process
 
-    # Formats of run folders before 2 wrote the default as a number.
+    # Format 1 stored the default as 1.0.
     parts = {**vars(algorithm)}
     if parts.get("statistics", 0) is None:
         parts["statistics"] = 1.0

@@ -37,7 +37,7 @@ def with_default_checks(checks: Checks, algorithm: Algorithm) -> Checks:
 
 @dataclass(frozen=True)
 class Options:
-    """What an `AsyncStrategy` was given. See there.
+    """The arguments of an `AsyncStrategy`. See there.
 
     Attributes:
         algorithm: What the server does with updates.
@@ -51,7 +51,7 @@ class Options:
         eval_every: Evaluate after this many server steps.
         deadline: Seconds that a node may take for a job.
         patience: Seconds to wait when no node is connected.
-        poll: Seconds between two looks for replies.
+        poll: Seconds between polls.
     """
 
     algorithm: Algorithm

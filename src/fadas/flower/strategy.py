@@ -52,7 +52,7 @@ class AsyncStrategy(Strategy):
         eval_every: Call `evaluate_fn` after this many server steps.
         deadline: Seconds that a node may take for a job.
         patience: Seconds to wait when no node is connected.
-        poll: Seconds between two looks for replies.
+        poll: Seconds between polls.
 
     Example:
         >>> strategy = AsyncStrategy(fadas.FADAS(eta=0.01), fadas.Schedule(concurrency=8, buffer=4), folder="runs/mine")

@@ -27,11 +27,11 @@ from fadas.training.sgd import LocalSGD
 
 @dataclass
 class SimulationProgress(Progress):
-    """How far a simulation is. With the plan, the models and the optimizer's memory, the rest depends on this alone."""
+    """The position in a run. With the plan, the models and the optimizer's memory it determines the rest."""
 
     position: int = 0  # in the plan's endings
     wall: float = 0.0  # seconds of computing
-    refusals: list[int] = field(default_factory=list[int])  # positions at which an update was refused
+    refusals: list[int] = field(default_factory=list[int])  # positions of refused updates
     retractions: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # positions -> earlier jobs refused
     since: int = 0  # updates refused since the last accepted one
 
@@ -195,7 +195,7 @@ class Simulation:
         if self.progress.since > 2 * self.plan.schedule.concurrency:  # more than an accident of single clients
             error = self.server.gave_up(self.progress.since)
             raise type(error)(f"{error} when its time was over")
-        if self.metrics is None:  # a refusal made the last step the last one, after its record
+        if self.metrics is None:  # an update refused after this record made it the last
             self.metrics = self.executor.evaluate(self.server.model)
 
     def _replan(self, received: Received) -> None:
@@ -238,7 +238,7 @@ def simulate(
 ) -> Simulation:
     """Train a task along a plan.
 
-    What would fail within the run is refused first: one local step, one server step and one evaluation are tried.
+    One local step, one server step and one evaluation are tried first, so that errors come before the run.
 
     Args:
         plan: The timeline, from `fadas.plan`.
