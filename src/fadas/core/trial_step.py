@@ -1,7 +1,9 @@
 """One server step before a run. It finds errors in the algorithm's parts, which may be the user's own code."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from numbers import Real
+from typing import Any
 
 import torch
 
@@ -48,8 +50,25 @@ def _trial_step_size(algorithm: UpdateRule, step: ServerStep) -> float:
 
 
 def _takes_delays(algorithm: UpdateRule, step: ServerStep) -> bool:
-    """Return whether the step size has the form of fadas 0.1, which was called with the delays."""
-    try:
-        return isinstance(algorithm.step_size(list(step.delays)), Real)  # type: ignore[arg-type]
-    except Exception:
-        return False
+    """Return whether a part of the step size has the form of fadas 0.1, which was called with the delays."""
+    for part in _chain(algorithm.step_size):
+        try:
+            part(step)
+        except Exception:
+            with suppress(Exception):  # a part of the new form fails here, too
+                if isinstance(part(list(step.delays)), Real):
+                    return True
+    return False
+
+
+def _chain(step_size: Any) -> Iterator[Any]:
+    """Yield a step size and the step sizes within it, from the outermost to the innermost."""
+    yield step_size
+    while (step_size := getattr(step_size, "then", None)) is not None:
+        yield step_size
+
+
+def innermost_step_size(step_size: Any) -> Any:
+    """Return the step size that a warm-up or a decay scales."""
+    *_, innermost = _chain(step_size)
+    return innermost

@@ -6,12 +6,11 @@ server's, `Executor.preflight` for what an executor cannot train.
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
-from fadas.core.trial_step import trial_step
+from fadas.core.trial_step import innermost_step_size, trial_step
 from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.torch_settings import torch_threads
 from fadas.runs.checkpoint import require_storable
@@ -71,9 +70,7 @@ def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm
 
 def warn_of_idle_cap(plan: Plan, algorithm: Algorithm) -> None:
     """Warn if the delay-adaptive step size min(eta, 1 / tau_max) never acts in this plan."""
-    part: Any = algorithm.step_size
-    while hasattr(part, "then"):  # a warm-up or a decay of another step size
-        part = part.then
+    part = innermost_step_size(algorithm.step_size)
     if not isinstance(part, DelayAdaptive) or part.form != "capped":
         return
     tau_max = int(plan.tau.max())
