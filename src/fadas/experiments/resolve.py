@@ -266,7 +266,8 @@ def _part_table(part: Any, registry: Registry, given: Any) -> dict[str, Any] | N
     table: dict[str, Any] = {"name": name}
     for key in part.__dataclass_fields__:
         value = getattr(part, key)
-        if type(value) in registry.values() or (is_dataclass(value) and isinstance(told.get(key), Mapping | str)):
+        named = isinstance(told.get(key), Mapping | str) and not isinstance(value, Mapping | str)
+        if type(value) in registry.values() or named:
             value = _part_table(value, registry, told.get(key, {}))
         table[key] = value
     return table
