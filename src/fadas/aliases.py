@@ -113,6 +113,8 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname == "fadas.AsyncStrategy":  # `from fadas import AsyncStrategy` asks for it if Flower is missing
+            import_module("fadas.flower")  # the error says what to install
         return ModuleSpec(fullname, self) if fullname.removeprefix("fadas.") in MOVED and "." in fullname else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
