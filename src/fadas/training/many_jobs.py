@@ -47,6 +47,8 @@ class BatchTrainer:
 
     In these cases only jobs with equally many examples share a call (`groups`).
 
+    The first use finds out by trial which way works. `check_batching` is meant to be that use, before the run.
+
     Args:
         flat: The module to train in. Its contents are overwritten.
         task: Model, data and loss.
@@ -64,10 +66,18 @@ class BatchTrainer:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._brief = replace(local, steps=min(2, local.steps or 2))  # for trials
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
-        self._pads = False
+
+    @cached_property
+    def stacked(self) -> Stacked | None:
+        """The stacked module, if the task can be trained in it. The first access tries it out."""
+        able = self._pads and self.task.alike and not has_hooks(self.flat.module)
+        return self._make_stacked() if able else None
+
+    @cached_property
+    def _pads(self) -> bool:
         with suppress(Exception), torch.random.fork_rng(devices=[]):  # the user's code may fail on these data
-            self._pads = self._can_pad()
-        self.stacked = self._make_stacked() if self._pads and task.alike and not has_hooks(flat.module) else None
+            return self._can_pad()
+        return False
 
     def check_batching(self) -> None:
         """Check before a run that jobs can be trained in batches, with the same result as one by one.
