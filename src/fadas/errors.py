@@ -43,6 +43,10 @@ class DiskFull(ConfigError):
     """The disk is full."""
 
 
+class Unsuitable(ValueError):
+    """An executor cannot train the task, while others can."""
+
+
 class FadasWarning(UserWarning):
     """Something that the user probably did not mean. The command line prints it on one line."""
 

@@ -177,9 +177,12 @@ def test_unknown_name_of_old_module_is_an_attribute_error():
 
 
 REGISTERED = {  # names that could be meant for nothing else; the files where they may stand
-    "executors": ({"batched", "processes", "cuda", "ray"}, ("executors/", "cli/bench/", "runs/formats.py")),
+    "executors": (
+        {"auto", "inline", "batched", "processes", "cuda", "ray"},
+        ("executors/", "cli/bench/", "runs/formats.py"),
+    ),
     "tasks": ({"digits", "cifar10", "cifar100", "rte", "mrpc", "sst2"}, ("tasks/", "cli/bench/", "cli/deploy.py")),
-    "sinks": ({"tensorboard"}, ("runs/", "experiments/")),
+    "sinks": ({"tensorboard"}, ("runs/",)),
 }
 
 

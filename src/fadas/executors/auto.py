@@ -36,6 +36,7 @@ class Auto:
     """
 
     shared_options: ClassVar[tuple[str, ...]] = Cuda.shared_options
+    is_fallback: ClassVar[bool] = False
 
     def default_precision(self, device: str) -> Precision:
         """Return bf16 on a GPU, else fp32."""

@@ -15,6 +15,7 @@ class ExecutorTraits(Protocol):
     """What is known of an executor before it is made."""
 
     shared_options: ClassVar[tuple[str, ...]]
+    is_fallback: ClassVar[bool]
 
     def default_precision(self, device: str) -> Precision:
         """Return the precision in which clients train, unless the user chooses another."""
@@ -37,6 +38,8 @@ class Executor(ABC):
     Attributes:
         device: Where models are.
         shared_options: Settings of [executor] that stay when another executor is chosen with `--executor`.
+        is_fallback: Does it train every task, with nothing to install? Where another executor refuses a task, the
+            message names the fallbacks.
 
     Example:
         >>> executor = Inline(task, LocalSGD(), seed=0)
@@ -46,6 +49,7 @@ class Executor(ABC):
 
     device: str
     shared_options: ClassVar[tuple[str, ...]] = ("device", "threads")
+    is_fallback: ClassVar[bool] = False
 
     @classmethod
     def default_precision(cls, device: str) -> Precision:
@@ -66,7 +70,7 @@ class Executor(ABC):
         """Refuse, before the run, what this executor cannot train.
 
         Raises:
-            ValueError: The message says what it cannot train, and which executors can.
+            Unsuitable: The message says what it cannot train. `simulate` adds which executors can.
         """
 
     @abstractmethod

@@ -35,7 +35,7 @@ class Batched(Executor):
         size: The largest number of jobs in one call.
 
     Raises:
-        ValueError: In `preflight`, if the model cannot be trained in batches with the same result as job by job.
+        Unsuitable: In `preflight`, if the model cannot be trained in batches with the same result as job by job.
 
     Example:
         >>> executor = Batched(task, LocalSGD(), seed=0, size=32)

@@ -32,6 +32,8 @@ class Inline(Executor):
         >>> update = executor.collect(job)
     """
 
+    is_fallback = True
+
     def __init__(
         self,
         task: Task,

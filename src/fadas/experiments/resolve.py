@@ -15,7 +15,7 @@ from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, Algor
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
-from fadas.executors import EXECUTORS
+from fadas.executors import DEFAULT as DEFAULT_EXECUTOR, EXECUTORS
 from fadas.executors.base import ExecutorTraits, executor_traits
 from fadas.experiments.experiment_file import OWN_SECTIONS, as_table
 from fadas.experiments.settings import RunConfig, RunSettings, ScheduleSettings
@@ -202,7 +202,7 @@ class _ExecutorChoice:
 
 
 def _make_executor(given: Table) -> _ExecutorChoice:
-    section = {"name": "auto", **given}
+    section = {"name": DEFAULT_EXECUTOR, **given}
     device = convert(section.pop("device", "cpu"), str, "executor.device")
     threads = convert(section.pop("threads", None), int | None, "executor.threads")
     if threads is not None and threads < 1:

@@ -64,4 +64,5 @@ class TensorBoard:
         self._writer.close()
 
 
+# A setting of [run] with the sink's name chooses it.
 SINKS: dict[str, Callable[[], Sink]] = {"tensorboard": TensorBoard}

@@ -22,6 +22,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.errors import Unsuitable
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
@@ -32,7 +33,6 @@ from fadas.training.stacked_losses import stack_padded
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes of examples that are gathered in one call
-_INSTEAD = "use another executor: inline or processes"
 Trained = tuple[Tensor, Tensor, Tensor]  # for each job: parameters, buffers, the sum of its losses over the steps
 
 
@@ -83,14 +83,14 @@ class BatchTrainer:
         """Check before a run that jobs can be trained in batches, with the same result as one by one.
 
         Raises:
-            ValueError: They cannot. The message says why, and which executors to use.
+            Unsuitable: They cannot. The message says why.
         """
         if not self.task.alike:
-            raise ValueError(f"clients whose examples differ in shape cannot share a batch; {_INSTEAD}")
+            raise Unsuitable("clients whose examples differ in shape cannot share a batch")
         if has_hooks(self.flat.module, backward=True):
-            raise ValueError(f"hooks on gradients are not called for a batch of jobs; {_INSTEAD}")
+            raise Unsuitable("hooks on gradients are not called for a batch of jobs")
         if random_devices(self.flat, self.task):
-            raise ValueError(f"dropout draws other random numbers when jobs share a batch; {_INSTEAD}")
+            raise Unsuitable("dropout draws other random numbers when jobs share a batch")
         if self.stacked:
             return  # `_make_stacked` has compared its results
         local, start = self._brief, self.flat.read()
@@ -100,11 +100,11 @@ class BatchTrainer:
             batched = self._updates(local, work)
         except Exception as error:  # functorch has many ways to refuse a module
             text = (str(error) or type(error).__name__).split(". ")[0].splitlines()[0]
-            raise ValueError(f"this network cannot be trained in batches ({text}); {_INSTEAD}") from error
+            raise Unsuitable(f"this network cannot be trained in batches ({text})") from error
         for actual, expected, (_, begin) in zip(batched, single, work):
             buffers = actual.buffers - begin.buffers, expected.buffers - begin.buffers
             if expected.delta.isfinite().all() and not (is_close(actual.delta, expected.delta) and is_close(*buffers)):
-                raise ValueError(f"this network learns differently when jobs share a batch; {_INSTEAD}")
+                raise Unsuitable("this network learns differently when jobs share a batch")
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """Split jobs into groups that can train in one call."""
