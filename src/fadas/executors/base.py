@@ -12,21 +12,40 @@ from fadas.executors.torch_settings import Precision
 
 
 class ExecutorTraits(Protocol):
-    """What is known of an executor before it is made."""
+    """What is known of an executor before it is made.
+
+    Subclasses of `Executor` have these traits as class attributes and class methods. See there for the attributes.
+
+    Example:
+        >>> executor_traits(EXECUTORS["cuda"]).default_precision("cuda")
+        'bf16'
+    """
 
     shared_options: ClassVar[tuple[str, ...]]
     is_fallback: ClassVar[bool]
 
     def default_precision(self, device: str) -> Precision:
-        """Return the precision in which clients train, unless the user chooses another."""
+        """Return the precision in which clients train, unless the user chooses another.
+
+        Args:
+            device: Where clients train.
+        """
         ...
 
     def server_device(self, device: str) -> str:
-        """Return where the server's models are, if clients train on `device`."""
+        """Return where the server's models are.
+
+        Args:
+            device: Where clients train.
+        """
         ...
 
     def hardware(self, device: str) -> str:
-        """Return what clients train on, in words."""
+        """Return the name of the hardware that clients train on.
+
+        Args:
+            device: Where clients train.
+        """
         ...
 
 
@@ -63,7 +82,7 @@ class Executor(ABC):
 
     @classmethod
     def hardware(cls, device: str) -> str:
-        """Return what clients train on, in words."""
+        """Return the name of the hardware that clients train on."""
         return device_name(device)
 
     def preflight(self) -> None:  # noqa: B027  most executors refuse nothing
@@ -98,7 +117,7 @@ class Executor(ABC):
 
 
 def executor_traits(factory: Any) -> ExecutorTraits:
-    """Return the traits of what makes an executor. A plain function has those of `Executor`."""
+    """Return an executor factory's traits. A plain function has those of `Executor`."""
     declared = all(hasattr(factory, name) for name in ("default_precision", "server_device", "hardware"))
     return cast(ExecutorTraits, factory if declared else Executor)
 
