@@ -335,6 +335,9 @@ class Delays:
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, type) or not hasattr(self.model, "bind"):
+            got = f"the class {self.model.__name__}; call it" if isinstance(self.model, type) else repr(self.model)
+            raise ValueError(f"delays need a delay model such as fadas.Large(), got {got}")
         fraction(dropout=self.dropout)
         if self.deadline is not None:
             positive(deadline=self.deadline)
