@@ -10,6 +10,7 @@ import torch
 from fadas.core.ledger import Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
 from fadas.core.server import UpdateRule
+from fadas.errors import ConfigError
 
 _NEW_STEP_SIZE = (
     "a step size takes the server step, not the delays: write `def __call__(self, step): ...` and read `step.delays`"
@@ -20,18 +21,18 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
     """Take the first step from `start` and return the state after it.
 
     Raises:
-        ValueError: A part returns something that does not fit, or is visibly not a pure function.
+        ConfigError: A part returns something that does not fit, or is visibly not a pure function.
     """
     step = Step(0, tuple(update.job for update in updates))
     state, before = ServerState(0, start), start.params.clone()
     eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
     after = algorithm.apply(state, step, updates, clients, eta)
     if not torch.equal(before, start.params):
-        raise ValueError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
+        raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
     given = after.model.params
     if (given.shape, given.dtype) != (before.shape, before.dtype):
         shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"
-        raise ValueError(f"the combine rule and the optimizer return {shapes}")
+        raise ConfigError(f"the combine rule and the optimizer return {shapes}")
     return after
 
 
@@ -40,12 +41,12 @@ def _trial_step_size(algorithm: UpdateRule, step: ServerStep) -> float:
         first, second = (algorithm.step_size(step) for _ in range(2))
     except Exception:
         if _takes_delays(algorithm, step):
-            raise ValueError(_NEW_STEP_SIZE) from None
+            raise ConfigError(_NEW_STEP_SIZE) from None
         raise
     if not isinstance(first, Real):
-        raise ValueError(f"a step size must return a number, got {type(first).__name__}")
+        raise ConfigError(f"a step size must return a number, got {type(first).__name__}")
     if first != second:
-        raise ValueError(f"a step size must depend on the step alone: it returned {first}, and then {second}")
+        raise ConfigError(f"a step size must depend on the step alone: it returned {first}, and then {second}")
     return float(first)
 
 

@@ -272,9 +272,10 @@ def prepare(
     eval_every: int = 1,
     target: float | None = None,
     checks: Checks | None = None,
+    label: str = "",
 ) -> Simulation:
     """Check a run, make its executor and return its simulation. `device` is where the server's models are."""
-    check_run(plan, task, algorithm, local, device, eval_every, target)
+    check_run(plan, task, algorithm, local, device, eval_every, target, label)
     executor = make_executor()
     try:
         executor.preflight()
