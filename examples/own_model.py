@@ -19,7 +19,8 @@ task = fadas.Task(
     test=test,
 )
 algorithm = fadas.FADAS_DA(eta=0.01, tau_c=4)  # delay-adaptive FADAS
-plan = fadas.plan(algorithm.schedule(concurrency=5, buffer=2), clients=10, delays=fadas.Large(), steps=60)
+delays = fadas.Large(shares=(0.6, 0.3, 0.1))  # one client of ten is a straggler
+plan = fadas.plan(algorithm.schedule(concurrency=5, buffer=2), clients=10, delays=delays, steps=60)
 simulation = fadas.simulate(plan, task, algorithm, fadas.LocalSGD(lr=0.05, epochs=1, batch_size=16), eval_every=20)
 for record in simulation:
     if record.metrics:

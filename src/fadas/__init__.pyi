@@ -1,33 +1,46 @@
 # The public names of fadas. `__init__.py` imports them on first use.
+# In a stub, only `X as X` exports a name to type checkers.
 
-from . import algorithms, core, executors, experiments, flower, paper, report, runs, simulation, tasks, training
-from .algorithms.algorithm import Algorithm
-from .algorithms.presets import (
-    CA2FL,
-    FADAS,
-    FADAS_DA,
-    FedAdagrad,
-    FedAdam,
-    FedAMS,
-    FedAsync,
-    FedAvg,
-    FedBuff,
-    FedYogi,
+from . import (
+    algorithms as algorithms,
+    core as core,
+    executors as executors,
+    experiments as experiments,
+    flower as flower,
+    paper as paper,
+    report as report,
+    runs as runs,
+    simulation as simulation,
+    tasks as tasks,
+    training as training,
 )
-from .core.ledger import Job, Ledger, Schedule, Step
-from .core.model import Model, ServerStep, Update
-from .core.records import Record
-from .core.server import Server
-from .core.update_checks import Checks
-from .errors import ConfigError, Diverged
-from .flower.strategy import AsyncStrategy
-from .simulation.delays import Delays, Large, Mild
-from .simulation.planner import Plan, plan
-from .simulation.simulator import Simulation, simulate
-from .tasks import TASKS
-from .tasks.task import Task, accuracy, cross_entropy
-from .training.flat_module import FlatModule
-from .training.one_job import train_job
-from .training.sgd import LocalSGD
+from .algorithms.algorithm import Algorithm as Algorithm
+from .algorithms.presets import (
+    CA2FL as CA2FL,
+    FADAS as FADAS,
+    FADAS_DA as FADAS_DA,
+    FedAdagrad as FedAdagrad,
+    FedAdam as FedAdam,
+    FedAMS as FedAMS,
+    FedAsync as FedAsync,
+    FedAvg as FedAvg,
+    FedBuff as FedBuff,
+    FedYogi as FedYogi,
+)
+from .core.ledger import Job as Job, Ledger as Ledger, Schedule as Schedule, Step as Step
+from .core.model import Model as Model, ServerStep as ServerStep, Update as Update
+from .core.records import Record as Record
+from .core.server import Server as Server
+from .core.update_checks import Checks as Checks
+from .errors import ConfigError as ConfigError, Diverged as Diverged
+from .flower.strategy import AsyncStrategy as AsyncStrategy
+from .simulation.delays import Delays as Delays, Large as Large, Mild as Mild
+from .simulation.planner import Plan as Plan, plan as plan
+from .simulation.simulator import Simulation as Simulation, simulate as simulate
+from .tasks import TASKS as TASKS
+from .tasks.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy
+from .training.flat_module import FlatModule as FlatModule
+from .training.one_job import train_job as train_job
+from .training.sgd import LocalSGD as LocalSGD
 
 __version__: str

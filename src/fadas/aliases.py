@@ -88,8 +88,10 @@ RENAMED = {
 }
 _PUBLIC = {"snapshot", "task"}  # modules whose old path is documented, and stays without a warning
 
+_NOTHING = object()
 
-class _Stand_In(ModuleType):
+
+class _StandIn(ModuleType):
     """Stands for an old module."""
 
     def __getattr__(self, name: str) -> Any:
@@ -97,14 +99,18 @@ class _Stand_In(ModuleType):
             raise AttributeError(name)
         old = self.__name__.removeprefix("fadas.")
         new_name = RENAMED.get((old, name), name)
-        for module in MOVED[old].split():
-            found = import_module(f"fadas.{module}")
-            if hasattr(found, new_name):
-                if old not in _PUBLIC:
-                    text = f"fadas.{old}.{name} has moved to fadas.{module}.{new_name}"
-                    warnings.warn(text, DeprecationWarning, stacklevel=2)
-                return getattr(found, new_name)
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        homes = [f"fadas.{module}" for module in MOVED[old].split()]
+        found = {home: getattr(import_module(home), new_name, _NOTHING) for home in homes}
+        found = {home: value for home, value in found.items() if value is not _NOTHING}
+        if not found:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        # A module may only have imported the name. The best home is where it is defined.
+        defining = [home for home, value in found.items() if getattr(value, "__module__", None) == home]
+        home = (defining or [*found])[0]
+        if old not in _PUBLIC:
+            text = f"{self.__name__}.{name} has moved to {home}.{new_name}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return found[home]
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -113,10 +119,12 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname == "fadas.AsyncStrategy":  # `from fadas import AsyncStrategy` asks for it if Flower is missing
+            import_module("fadas.flower")  # the error says what to install
         return ModuleSpec(fullname, self) if fullname.removeprefix("fadas.") in MOVED and "." in fullname else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Stand_In(spec.name, f"Stands for {spec.name}, which has moved.")
+        return _StandIn(spec.name, f"Stands for {spec.name}, which has moved.")
 
     def exec_module(self, module: ModuleType) -> None:
         pass

@@ -12,6 +12,12 @@ class ConfigError(ValueError):
 
     A subclass states a fact whose remedy depends on the command. Each command adds its own advice
     (see `fadas.cli.options.with_advice`).
+
+    Example:
+        >>> try:
+        ...     simulation = fadas.simulate(plan, task, algorithm, local)
+        ... except fadas.ConfigError as error:
+        ...     print(error)
     """
 
 
@@ -43,6 +49,10 @@ class DiskFull(ConfigError):
     """The disk is full."""
 
 
+class Unsuitable(ValueError):
+    """An executor cannot train the task, while others can."""
+
+
 class FadasWarning(UserWarning):
     """Something that the user probably did not mean. The command line prints it on one line."""
 
@@ -56,7 +66,14 @@ class NoUsableUpdates(ConfigError):
 
 
 class Diverged(ArithmeticError):
-    """Training stopped early: the model, or the clients' updates, can no longer be used."""
+    """Training stopped early: the model, or the clients' updates, can no longer be used.
+
+    Example:
+        >>> try:
+        ...     records = list(simulation)
+        ... except fadas.Diverged as error:
+        ...     print(error)
+    """
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, Mean

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from helpers.cli import DEMO, SMALL, run_fadas
 from helpers.folders import read_times
 
@@ -20,3 +22,12 @@ def test_sweep_marks_best_point_on_validation_data(tmp_path):
     assert "best" in run_fadas(*arguments).stdout
     assert written == read_times(written), "nothing is rerun"
     assert "no grid" in run_fadas("sweep", DEMO, "--only", "fadas", "--set", "sweep.fadas={}", code=2).stderr
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_sweep_shows_each_warning_once(tmp_path, jobs):
+    changes = ["task.clients=10", "schedule.concurrency=5", "run.updates=20", "algorithms.fedbuff.schedule.buffer=2"]
+    settings = [part for change in changes for part in ("--set", change)]
+    arguments = ["sweep", DEMO, "--only", "fedbuff", *settings, "--seed", 0, "-j", jobs, "--out", tmp_path]
+    (line,) = [line for line in run_fadas(*arguments).stderr.splitlines() if "warning:" in line]
+    assert line.startswith("fadas: warning: seed 0: none of the 10 clients is in the delay tier 'large'")

@@ -1,8 +1,7 @@
 """The bookkeeping of jobs, for every schedule and every order of arrival."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fadas.core.ledger import Job, Ledger, Schedule, Step
 

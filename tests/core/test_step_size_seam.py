@@ -6,6 +6,7 @@ import pytest
 from torch import nn
 
 import fadas
+from fadas.algorithms.step_sizes import Constant, Cosine, Warmup
 from fadas.core.model import ServerState, ServerStep, Update
 from fadas.errors import ConfigError
 from helpers.training import LOCAL, make_plan
@@ -28,6 +29,16 @@ class OldForm:
 
     def __call__(self, delays):
         return 0.1 / (1 + max(delays))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Has a mistake, and a part that takes anything."""
+
+    then: Constant = Constant()
+
+    def __call__(self, step):
+        return {}["nothing"]
 
 
 def test_step_size_is_called_once_per_step_and_recorded(task):
@@ -66,9 +77,16 @@ def test_step_size_may_depend_on_updates(task):
     assert len({record.eta for record in records}) == len(records)
 
 
-def test_step_size_of_old_form_is_refused_in_python(task):
-    algorithm = fadas.Algorithm(step_size=OldForm())
+@pytest.mark.parametrize("step_size", [OldForm(), Warmup(3, OldForm()), Cosine(5, then=Warmup(3, OldForm()))])
+def test_step_size_of_old_form_is_refused_in_python(task, step_size):
+    algorithm = fadas.Algorithm(step_size=step_size)
     with pytest.raises(ConfigError, match=r"takes the server step.*def __call__\(self, step\).*step\.delays"):
+        fadas.simulate(make_plan(algorithm), task, algorithm, LOCAL)
+
+
+def test_other_error_of_step_size_is_not_taken_for_the_old_form(task):
+    algorithm = fadas.Algorithm(step_size=Broken())
+    with pytest.raises(ConfigError, match="KeyError: 'nothing'"):
         fadas.simulate(make_plan(algorithm), task, algorithm, LOCAL)
 
 

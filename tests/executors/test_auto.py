@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+import fadas
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
+from fadas.simulation import preflight
+from fadas.training import many_jobs
 from fadas.training.sgd import LocalSGD
-from helpers.training import LOCAL, make_task
+from helpers.training import LOCAL, make_plan, make_task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -22,6 +25,21 @@ def test_auto_does_not_fork_beside_gpu(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert isinstance(EXECUTORS["auto"](task, LOCAL, 0), Processes)
+
+
+def test_auto_tries_stacking_once_and_only_before_the_run(monkeypatch):
+    trained = []
+    for module in (many_jobs, preflight):
+        count = lambda *arguments, train=module.train_job: trained.append(arguments[4]) or train(*arguments)  # noqa: E731
+        monkeypatch.setattr(module, "train_job", count)
+    Batched(make_task(), LOCAL, 0)
+    assert not trained, "a constructor only builds"
+    algorithm = fadas.FADAS()
+    simulation = fadas.simulate(make_plan(algorithm), make_task(), algorithm, LOCAL)
+    assert isinstance(simulation.executor, Batched)
+    assert len(trained) == 4, "one local step for the checks, and three jobs to compare with"
+    list(simulation)
+    assert len(trained) == 4
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from fadas.algorithms.robust import Clipped
 from fadas.core.update_checks import Checks
 from fadas.executors import Inline, Processes
 from fadas.experiments.experiment_file import read_experiment
-from fadas.experiments.prepare import make_plan as prepare_plan
-from fadas.experiments.prepare import make_simulation as prepare_simulation
-from fadas.experiments.prepare import make_task as prepare_task
+from fadas.experiments.prepare import (
+    make_plan as prepare_plan,
+    make_simulation as prepare_simulation,
+    make_task as prepare_task,
+)
 from fadas.experiments.resolve import resolve
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate

@@ -1,9 +1,12 @@
 """Work in processes."""
 
+import warnings
+
 import pytest
 
+from fadas.errors import FadasWarning
 from fadas.experiments.parallel_runs import run_in_processes
-from helpers.importable import count_threads
+from helpers.importable import count_threads, warn_of
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,12 @@ def test_cores_are_shared_among_busy_workers(monkeypatch):
     assert [threads for _, threads in run_in_processes(count_threads, [1], 4)] == [8]
     assert [threads for _, threads in run_in_processes(count_threads, [1, 2, 3], 2)] == [4, 4, 4]
     assert list(run_in_processes(count_threads, [], 2)) == []
+
+
+def test_warnings_of_workers_are_shown_once_in_the_parent():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = list(run_in_processes(warn_of, ["one two", "two one", ""], 2))
+    assert sorted(str(warning.message) for warning in caught) == ["one", "two"]
+    assert all(warning.category is FadasWarning for warning in caught)
+    assert sorted(result for _, result in results) == ["", "one two", "two one"]

@@ -97,6 +97,21 @@ def test_user_parts_are_recorded(tmp_path, name):
     assert again.tables == config.tables
 
 
+USER_STEP_SIZE = "helpers.importable:PlainStepSize"
+
+
+@pytest.mark.parametrize("then", [{"name": USER_STEP_SIZE, "k": 3.0}, {"name": USER_STEP_SIZE}, USER_STEP_SIZE])
+def test_user_parts_within_parts_are_recorded(tmp_path, then):
+    outer = {"name": "warmup", "steps": 2, "then": then}
+    tables = {**read_experiment(write_experiment(tmp_path, BASE)), "algorithms": {"fadas": {"step_size": outer}}}
+    config = resolve(tables, "fadas", 0)
+    written = config.tables["algorithms"]["fadas"]["step_size"]
+    assert written == {**outer, "then": {"name": then} if isinstance(then, str) else then}
+    again = resolve_text(tmp_path, to_toml(config.tables))
+    assert again.algorithm.step_size.then.k == config.algorithm.step_size.then.k
+    assert again.tables == config.tables
+
+
 MISTAKES = [
     ("", ["runn.steps=3"], "unknown section 'runn'; did you mean 'run'?"),
     ("", ["run.stepz=3"], "unknown key 'run.stepz'; did you mean 'run.steps'?"),

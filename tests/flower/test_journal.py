@@ -73,9 +73,7 @@ def test_fewer_rounds_than_done_are_refused(play, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play({ONE: Node(stop_server_after(8))}, concurrency=1)
     before = read_files(tmp_path / "fadas-0")
-    with pytest.raises(
-        ConfigError, match="has 8 steps done, but num_rounds is 7; raise num_rounds"
-    ):
+    with pytest.raises(ConfigError, match="has 8 steps done, but num_rounds is 7; raise num_rounds"):
         play({ONE: Node()}, concurrency=1, steps=7)
     assert read_files(tmp_path / "fadas-0") == before
     play({ONE: Node()}, concurrency=1, steps=8)

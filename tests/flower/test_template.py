@@ -2,19 +2,17 @@
 
 import copy
 import json
-import sys
-import tomllib
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 pytest.importorskip("flwr")
-from flwr.app import Context, RecordDict
 from safetensors.torch import load_file
 
 from fadas.cli import app as cli
-from helpers.flower import Node, Nodes, patch_clock, patch_flower
+from helpers.deployed_app import forget_app, run_app
+from helpers.flower import patch_flower
 
 # A frozen encoder, statistics, a buffer with an unusual name, a weight under two names, a head.
 NETWORK = """
@@ -60,26 +58,7 @@ def deploy(monkeypatch, tmp_path):
         assert done.exit_code == 0, done.output
         path = tmp_path / "federation" / "app" / "task.py"
         path.write_text(change(path.read_text()))
-        config = tomllib.loads((tmp_path / "federation" / "pyproject.toml").read_text())
-        config = {**config["tool"]["flwr"]["app"]["config"], "folder": str(tmp_path / "runs"), **settings}
-        monkeypatch.syspath_prepend(tmp_path / "federation")
-        from app import client_app, server_app
-        from app.task import make_task
-
-        def context(node):
-            return Context(1, node, {"partition-id": node % 7}, RecordDict(), config)
-
-        sent = []
-
-        def answer(message):
-            reply = client_app.app(message, context(message.metadata.dst_node_id))
-            sent.extend(set(m.content["arrays"]) for m in (message, reply))
-            return [reply]
-
-        clock = patch_clock(monkeypatch)
-        monkeypatch.setattr("fadas.flower.federation.secrets.token_bytes", bytes)  # the same jobs every time
-        server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), context(1))
-        folder, task = tmp_path / "runs" / f"{config['algorithm']}-{config['seed']}", make_task(config)
+        task, config, folder, sent = run_app(monkeypatch, tmp_path / "federation", tmp_path / "runs", **settings)
         after, module = load_file(folder / "model.safetensors"), task.module(config["seed"])
         check_deployment(
             module, after, sent, task, json.loads((folder / "summary.json").read_text())["metrics"], learns
@@ -87,8 +66,7 @@ def deploy(monkeypatch, tmp_path):
         return module.state_dict(), after, sent
 
     yield deploy
-    for name in ("app", "app.task", "app.client_app", "app.server_app"):
-        sys.modules.pop(name, None)
+    forget_app()
 
 
 def check_deployment(module, after, sent, task, metrics, learns):

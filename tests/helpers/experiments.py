@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from fadas.experiments.experiment_file import read_experiment
-from fadas.experiments.prepare import make_plan as prepare_plan
-from fadas.experiments.prepare import make_simulation as prepare_simulation
-from fadas.experiments.prepare import make_task as prepare_task
+from fadas.experiments.prepare import (
+    make_plan as prepare_plan,
+    make_simulation as prepare_simulation,
+    make_task as prepare_task,
+)
 from fadas.experiments.resolve import resolve
 from fadas.experiments.run import execute
 from fadas.runs.folder import claim

@@ -1,8 +1,11 @@
 """Code that experiment files name or that worker processes import: both need a module."""
 
 import threading
+import warnings
 
 import torch
+
+from fadas.errors import FadasWarning
 
 
 class PlainStepSize:
@@ -41,3 +44,10 @@ def count_threads(item):
     if item == "not pickled":
         raise NotPickled
     return torch.get_num_threads()
+
+
+def warn_of(item):
+    """Warn of each word of the item."""
+    for word in item.split():
+        warnings.warn(word, FadasWarning, stacklevel=1)
+    return item

@@ -3,8 +3,7 @@
 import json
 import tomllib
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from fadas.runs.serialization import to_json, to_toml
 

@@ -6,8 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fadas.core.ledger import Schedule
 from fadas.simulation.delays import Delays, Large, Mild, Uniform

@@ -1,5 +1,6 @@
 """What is refused, or warned of, before a run."""
 
+import re
 import warnings
 
 import pytest
@@ -7,7 +8,10 @@ import torch
 from torch import nn
 
 import fadas
+from fadas.algorithms.robust import Trimmed
 from fadas.errors import ConfigError, FadasWarning
+from fadas.experiments import prepare
+from helpers.experiments import BASE, resolve_text
 from helpers.training import LOCAL, make_plan
 
 
@@ -39,6 +43,14 @@ def squared(outputs, targets):
 def test_loss_that_broadcasts_outputs_is_refused_with_both_shapes(loss):
     with pytest.raises(ConfigError, match=r"outputs of shape \[B, 1\] and targets of shape \[B\] broadcast"):
         simulate(make_regression(loss, column=False))
+
+
+def test_refused_broadcast_comes_without_warnings_of_torch():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ConfigError, match="broadcast"):
+            simulate(make_regression(nn.MSELoss(reduction="none"), column=False))
+    assert [warning for warning in caught if warning.category is not FadasWarning] == []
 
 
 @pytest.mark.parametrize(
@@ -74,11 +86,38 @@ def test_labels_of_wrong_type_are_refused_on_one_line(dtype, executor):
     assert "\n" not in str(error.value)
 
 
+def fail(step):
+    raise ValueError("this does not work")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"step_size": lambda step: "much"}, "a step size must return a number, got str"),
+        ({"combine": Trimmed(trim=2)}, "trim must be below half of the buffer (3 updates), got 2"),
+        ({"step_size": fail}, "cannot be trained: ValueError: this does not work"),
+    ],
+)
+def test_refusal_names_exception_type_only_of_foreign_errors(task, parts, message):
+    algorithm = fadas.Algorithm(**parts)
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        fadas.simulate(make_plan(algorithm), task, algorithm, LOCAL, executor="inline")
+
+
 def test_cap_that_never_acts_is_warned_of_with_numbers(task):
     algorithm = fadas.FADAS_DA(eta=0.001, tau_c=1, form="capped")
     plan = make_plan(algorithm)
-    with pytest.warns(FadasWarning, match=rf"eta = 0.001, and the largest delay of the plan is {plan.tau.max()}"):
+    text = rf"^seed 3: .*eta = 0.001, and the largest delay of the plan is {plan.tau.max()}"
+    with pytest.warns(FadasWarning, match=text):
         fadas.simulate(plan, task, algorithm, LOCAL, executor="inline")
+
+
+def test_cap_warning_of_an_experiment_names_algorithm_and_seed(tmp_path):
+    text = BASE.replace("[algorithms.fadas]", "[algorithms.mine]") + "preset = 'fadas-da'\ntau_c = 1\nform = 'capped'\n"
+    config = resolve_text(tmp_path, text, "mine", seed=4)
+    task = prepare.make_task(config)
+    with pytest.warns(FadasWarning, match=r"^mine, seed 4: the step size's form \"capped\""):
+        prepare.make_simulation(config, task, prepare.make_plan(config, task))
 
 
 @pytest.mark.parametrize(("form", "eta"), [("scaled", 0.001), ("capped", 5.0)])

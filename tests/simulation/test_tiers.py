@@ -1,5 +1,6 @@
 """The tiers of the paper's delays: fixed shares, empty tiers, and bare delay models."""
 
+import re
 import warnings
 
 import numpy as np
@@ -48,10 +49,28 @@ def test_empty_tier_is_warned_of_with_seed_and_range():
         make_plan(fadas.Large(), seed=seed)
 
 
-def test_full_tiers_give_no_warning():
+@pytest.mark.parametrize("shares", [(0.6, 0.3, 0.1), (0.7, 0.3, 0.0), (0.0, 0.0, 1.0)])
+def test_full_or_omitted_tiers_give_no_warning(shares):
     with warnings.catch_warnings():
         warnings.simplefilter("error", FadasWarning)
-        make_plan(fadas.Large(shares=(0.6, 0.3, 0.1)))
+        make_plan(fadas.Large(shares=shares))
+
+
+def test_tier_emptied_by_rounding_is_warned_of_without_seed():
+    with pytest.warns(FadasWarning) as caught:
+        make_plan(fadas.Large(shares=(0.6, 0.3, 0.1)), clients=5)
+    (text,) = [str(warning.message) for warning in caught]
+    assert text == "none of the 5 clients is in the delay tier 'large' (50 to 80): its share is less than one client"
+
+
+@pytest.mark.parametrize(
+    ("delays", "got"), [("large", "'large'"), (fadas.Large, "the class Large; call it"), ({"name": "large"}, "{'name'")]
+)
+def test_delays_that_are_no_model_are_refused_on_one_line(delays, got):
+    message = f"delays need a delay model such as fadas.Large(), got {got}"
+    for make in (make_plan, fadas.Delays):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make(delays)
 
 
 def test_bare_delay_model_is_taken_as_delays():

@@ -23,6 +23,7 @@ def test_readme_example_runs():
     assert shown.strip() in EXAMPLE, "README and examples/own_model.py differ"
     done = subprocess.run([sys.executable, "-c", shown + composition], capture_output=True, text=True, check=True)
     assert "step 60" in done.stdout
+    assert done.stderr == "", "the first use of fadas must not warn"
     assert float(re.findall(r"accuracy ([\d.]+)%", done.stdout)[-1]) > 90
 
 

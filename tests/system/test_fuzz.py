@@ -8,8 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fadas.runs.serialization import to_toml
 from helpers.cli import DEMO, ROOT, call_fadas

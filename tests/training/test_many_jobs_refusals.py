@@ -7,6 +7,7 @@ from torch import nn
 
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
+from fadas.errors import Unsuitable
 from fadas.executors import EXECUTORS, Batched
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
@@ -15,7 +16,7 @@ from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD
 from helpers.networks import Centred
-from helpers.training import LOCAL_DECAY, make_even_task, make_task
+from helpers.training import LOCAL_DECAY, make_even_task, make_plan, make_task
 
 
 class DataDependent(Centred):
@@ -56,13 +57,22 @@ class FunctionalDropout(Centred):
         (FunctionalDropout, "dropout draws other random numbers"),
     ],
 )
-def test_unbatchable_module_is_refused_with_other_executors_named(model, reason):
+def test_unbatchable_module_is_refused_with_its_reason(model, reason):
     task = make_task()
     task.model = model
-    with pytest.raises(ValueError, match=reason) as refused:
+    with pytest.raises(Unsuitable, match=reason) as refused:
         Batched(task, LOCAL_DECAY, 0).preflight()
-    assert str(refused.value).endswith("use another executor: inline or processes")
     assert "\n" not in str(refused.value)
+
+
+def test_refusal_before_the_run_names_executors_that_take_every_task():
+    task = make_task()
+    task.model = FunctionalDropout
+    with pytest.raises(ValueError, match="dropout draws other random numbers") as refused:
+        simulate(make_plan(FADAS()), task, FADAS(), LOCAL_DECAY, executor="batched")
+    assert str(refused.value).endswith("use another executor: inline or processes")
+    for name in ("inline", "processes"):
+        pass_preflight(EXECUTORS[name](task, LOCAL_DECAY, 0))
 
 
 def test_dropout_is_refused():
@@ -127,7 +137,7 @@ def test_auto_trains_what_batches_refuse():
     wide = [(torch.randn(12, 5 + k), torch.arange(12) % 3) for k in range(4)]
     task = make_even_task(lambda: nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Linear(4, 3)), clients=wide)
     pass_preflight(EXECUTORS["auto"](task, local, 1))
-    with pytest.raises(ValueError, match="clients whose examples differ in shape cannot share a batch; use another"):
+    with pytest.raises(ValueError, match="clients whose examples differ in shape cannot share a batch"):
         Batched(task, local, 1).preflight()
     named = make_even_task(DictOutput, loss=lambda outputs, targets: cross_entropy(outputs["logits"], targets))
     pass_preflight(EXECUTORS["auto"](named, local, 1))

@@ -132,5 +132,5 @@ def test_module_with_state_outside_buffers_is_refused(buffer):
     if buffer:
         check_local_training(flat, task, local)
     else:
-        with pytest.raises(ValueError, match=r"called again\. State in a Python attribute"):
+        with pytest.raises(ValueError, match=r"different results for the same input\. State in a Python attribute"):
             check_local_training(flat, task, local)

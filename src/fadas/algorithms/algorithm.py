@@ -15,6 +15,7 @@ from fadas.algorithms.step_sizes import Constant, StepSize
 from fadas.core.accountant import Accountant
 from fadas.core.ledger import Refill, Schedule, Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
+from fadas.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Algorithm:
         delta, combined = self.combine(state, step, updates, clients)  # line 9
         x, moments = self.optimizer.apply(state.model.params, delta, state.slots, eta)  # lines 10 and 16
         if clash := combined.keys() & moments.keys():
-            raise ValueError(f"the combine rule and the optimizer both use the slot {min(clash)!r}; rename one")
+            raise ConfigError(f"the combine rule and the optimizer both use the slot {min(clash)!r}; rename one")
         buffers = self._average_statistics(state.model.buffers, [update.buffers for update in updates], eta)
         return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **combined, **moments})
 

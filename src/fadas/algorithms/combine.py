@@ -17,7 +17,7 @@ Combined = tuple[Tensor, Mapping[str, Tensor]]  # the pseudo-gradient, and the s
 
 
 class Combine(Protocol):
-    """A rule that combines the M updates of a step to one pseudo-gradient.
+    """A rule that combines the M updates of a step into one pseudo-gradient.
 
     The pseudo-gradient has the sign of a delta (trained minus start), so the optimizer adds it.
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fadas.core.ledger import Step
 from fadas.core.model import ServerState, Update
+from fadas.errors import ConfigError
 from fadas.validate import at_least, positive
 
 
@@ -65,7 +66,7 @@ class Trimmed:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the trimmed mean of each coordinate."""
         if len(updates) <= 2 * self.trim:
-            raise ValueError(f"trim must be below half of the buffer ({len(updates)} updates), got {self.trim}")
+            raise ConfigError(f"trim must be below half of the buffer ({len(updates)} updates), got {self.trim}")
         ordered = torch.stack([update.delta for update in updates]).sort(0).values
         return ordered[self.trim : len(updates) - self.trim].mean(0), {}
 

@@ -27,7 +27,11 @@ class StepSize(Protocol):
     """
 
     def __call__(self, step: ServerStep, /) -> float:
-        """Return eta_t."""
+        """Return eta_t.
+
+        Args:
+            step: The step: index, jobs, delays, seed, the state before it, the updates and the number of clients.
+        """
         ...
 
 

@@ -19,6 +19,7 @@ import signal
 import sys
 import traceback
 import warnings
+from functools import partial
 from typing import Annotated, NoReturn, TextIO
 
 import typer
@@ -69,7 +70,7 @@ def main() -> None:
     | 130  | interrupted                                                      |
     """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
-    warnings.showwarning = _show_warning
+    warnings.showwarning = partial(_show_warning, set())
     try:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
@@ -106,6 +107,7 @@ _standard = warnings.showwarning
 
 
 def _show_warning(
+    shown: set[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -113,7 +115,9 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    if issubclass(category, FadasWarning):
-        sys.stderr.write(f"fadas: warning: {message}\n")
-    else:
+    """Show our own warnings on one line, and each text once. `shown` holds the texts so far."""
+    if not issubclass(category, FadasWarning):
         _standard(message, category, filename, lineno, file, line)
+    elif str(message) not in shown:
+        shown.add(str(message))
+        sys.stderr.write(f"fadas: warning: {message}\n")

@@ -32,7 +32,7 @@ def init(
     from fadas.tasks import TASKS
 
     if not find_spec("flwr"):
-        raise ConfigError("fadas deploy needs Flower: pip install -e '.[flower]' in a checkout")
+        raise ConfigError("fadas deploy needs Flower: run pip install -e '.[flower]' in a checkout")
     ready = [name for name, make in TASKS.items() if _required(parameters_of(make, name)[0]) <= {"clients"}]
     if task not in ready:
         raise unknown_name("task", task, ready)

@@ -182,7 +182,7 @@ def plan(
         for label in labels:
             config = resolve(tables, label, one)
             timeline = make_plan(config)
-            warn_of_idle_cap(timeline, config.algorithm)
+            warn_of_idle_cap(timeline, config.algorithm, label)
             statistics.setdefault(one, {})[label] = timeline.statistics()
     first = next(iter(statistics))
     if json_:

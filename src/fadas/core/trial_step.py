@@ -1,13 +1,16 @@
 """One server step before a run. It finds errors in the algorithm's parts, which may be the user's own code."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from numbers import Real
+from typing import Any
 
 import torch
 
 from fadas.core.ledger import Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
 from fadas.core.server_step import UpdateRule
+from fadas.errors import ConfigError
 
 _NEW_STEP_SIZE = (
     "a step size takes the server step, not the delays: write `def __call__(self, step): ...` and read `step.delays`"
@@ -18,18 +21,18 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
     """Take the first step from `start` and return the state after it.
 
     Raises:
-        ValueError: A part returns something that does not fit, or is visibly not a pure function.
+        ConfigError: A part returns something that does not fit, or is visibly not a pure function.
     """
     step = Step(0, tuple(update.job for update in updates))
     state, before = ServerState(0, start), start.params.clone()
     eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
     after = algorithm.apply(state, step, updates, clients, eta)
     if not torch.equal(before, start.params):
-        raise ValueError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
+        raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
     given = after.model.params
     if (given.shape, given.dtype) != (before.shape, before.dtype):
         shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"
-        raise ValueError(f"the combine rule and the optimizer return {shapes}")
+        raise ConfigError(f"the combine rule and the optimizer return {shapes}")
     return after
 
 
@@ -38,18 +41,35 @@ def _trial_step_size(algorithm: UpdateRule, step: ServerStep) -> float:
         first, second = (algorithm.step_size(step) for _ in range(2))
     except Exception:
         if _takes_delays(algorithm, step):
-            raise ValueError(_NEW_STEP_SIZE) from None
+            raise ConfigError(_NEW_STEP_SIZE) from None
         raise
     if not isinstance(first, Real):
-        raise ValueError(f"a step size must return a number, got {type(first).__name__}")
+        raise ConfigError(f"a step size must return a number, got {type(first).__name__}")
     if first != second:
-        raise ValueError(f"a step size must depend on the step alone: it returned {first}, and then {second}")
+        raise ConfigError(f"a step size must depend on the step alone: it returned {first}, and then {second}")
     return float(first)
 
 
 def _takes_delays(algorithm: UpdateRule, step: ServerStep) -> bool:
-    """Return whether the step size has the form of fadas 0.1, which was called with the delays."""
-    try:
-        return isinstance(algorithm.step_size(list(step.delays)), Real)  # type: ignore[arg-type]
-    except Exception:
-        return False
+    """Return whether a part of the step size has the form of fadas 0.1, which was called with the delays."""
+    for part in _chain(algorithm.step_size):
+        try:
+            part(step)
+        except Exception:
+            with suppress(Exception):  # a part of the new form fails here, too
+                if isinstance(part(list(step.delays)), Real):
+                    return True
+    return False
+
+
+def _chain(step_size: Any) -> Iterator[Any]:
+    """Yield a step size and the step sizes within it, from the outermost to the innermost."""
+    yield step_size
+    while (step_size := getattr(step_size, "then", None)) is not None:
+        yield step_size
+
+
+def innermost_step_size(step_size: Any) -> Any:
+    """Return the step size that a warm-up or a decay scales."""
+    *_, innermost = _chain(step_size)
+    return innermost

@@ -18,14 +18,14 @@ To add an executor, write a subclass of `Executor`, or of `Pool` if it has worke
 from collections.abc import Callable
 
 from fadas.executors.auto import auto
-from fadas.executors.base import Executor
+from fadas.executors.base import Executor, executor_traits
 from fadas.executors.batched import Batched
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.processes import Processes
 from fadas.executors.ray import Ray
 
-__all__ = ["EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto"]
+__all__ = ["DEFAULT", "EXECUTORS", "Batched", "Cuda", "Executor", "Inline", "Processes", "Ray", "auto", "fallbacks"]
 
 
 # An entry is called as EXECUTORS[name](task, local, seed, device, **options).
@@ -37,3 +37,9 @@ EXECUTORS: dict[str, Callable[..., Executor]] = {
     "cuda": Cuda,
     "ray": Ray,
 }
+DEFAULT = "auto"
+
+
+def fallbacks() -> list[str]:
+    """Return the names of the executors that train every task."""
+    return [name for name, make in EXECUTORS.items() if executor_traits(make).is_fallback]

@@ -10,11 +10,8 @@ from fadas.executors.batched import SMALL, Batched, step_cost
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.processes import Processes, can_fork
-from fadas.executors.torch_settings import Precision, torch_threads
+from fadas.executors.torch_settings import Precision
 from fadas.tasks.task import Task
-from fadas.training.flat_module import FlatModule
-from fadas.training.many_jobs import BatchTrainer
-from fadas.training.preflight import random_devices
 from fadas.training.sgd import LocalSGD
 
 _MEDIUM = 10_000_000  # step cost up to which a chain of layers trains faster stacked than in a process per core, ...
@@ -39,6 +36,7 @@ class Auto:
     """
 
     shared_options: ClassVar[tuple[str, ...]] = Cuda.shared_options
+    is_fallback: ClassVar[bool] = False
 
     def default_precision(self, device: str) -> Precision:
         """Return bf16 on a GPU, else fp32."""
@@ -68,11 +66,9 @@ class Auto:
             return Inline(task, local, seed, device)
         cores, (parameters, cost) = torch.get_num_threads(), step_cost(task, local)
         if parameters <= _STACKED and cost <= (_MEDIUM if cores <= _FEW else SMALL):
-            with torch_threads(1):  # more threads would only wait for each other
-                flat = FlatModule(task.module(seed))
-                stacks = BatchTrainer(flat, task, local, seed).stacked and not random_devices(flat, task)
-            if stacks:
-                return Batched(task, local, seed)
+            batched = Batched(task, local, seed)
+            if batched.can_stack():
+                return batched
         if can_fork() and cores > 1:
             return Processes(task, local, seed)
         return Inline(task, local, seed, threads=1 if cost <= SMALL else cores)

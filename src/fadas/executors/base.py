@@ -12,20 +12,40 @@ from fadas.executors.torch_settings import Precision
 
 
 class ExecutorTraits(Protocol):
-    """What is known of an executor before it is made."""
+    """What is known of an executor before it is made.
+
+    Subclasses of `Executor` have these traits as class attributes and class methods. See there for the attributes.
+
+    Example:
+        >>> executor_traits(EXECUTORS["cuda"]).default_precision("cuda")
+        'bf16'
+    """
 
     shared_options: ClassVar[tuple[str, ...]]
+    is_fallback: ClassVar[bool]
 
     def default_precision(self, device: str) -> Precision:
-        """Return the precision in which clients train, unless the user chooses another."""
+        """Return the precision in which clients train, unless the user chooses another.
+
+        Args:
+            device: Where clients train.
+        """
         ...
 
     def server_device(self, device: str) -> str:
-        """Return where the server's models are, if clients train on `device`."""
+        """Return where the server's models are.
+
+        Args:
+            device: Where clients train.
+        """
         ...
 
     def hardware(self, device: str) -> str:
-        """Return what clients train on, in words."""
+        """Return the name of the hardware that clients train on.
+
+        Args:
+            device: Where clients train.
+        """
         ...
 
 
@@ -37,6 +57,8 @@ class Executor(ABC):
     Attributes:
         device: Where models are.
         shared_options: Settings of [executor] that stay when another executor is chosen with `--executor`.
+        is_fallback: Does it train every task, with nothing to install? Where another executor refuses a task, the
+            message names the fallbacks.
 
     Example:
         >>> executor = Inline(task, LocalSGD(), seed=0)
@@ -46,6 +68,7 @@ class Executor(ABC):
 
     device: str
     shared_options: ClassVar[tuple[str, ...]] = ("device", "threads")
+    is_fallback: ClassVar[bool] = False
 
     @classmethod
     def default_precision(cls, device: str) -> Precision:
@@ -59,14 +82,14 @@ class Executor(ABC):
 
     @classmethod
     def hardware(cls, device: str) -> str:
-        """Return what clients train on, in words."""
+        """Return the name of the hardware that clients train on."""
         return device_name(device)
 
     def preflight(self) -> None:  # noqa: B027  most executors refuse nothing
         """Refuse, before the run, what this executor cannot train.
 
         Raises:
-            ValueError: The message says what it cannot train, and which executors can.
+            Unsuitable: The message says what it cannot train. `simulate` adds which executors can.
         """
 
     @abstractmethod
@@ -94,7 +117,7 @@ class Executor(ABC):
 
 
 def executor_traits(factory: Any) -> ExecutorTraits:
-    """Return the traits of what makes an executor. A plain function has those of `Executor`."""
+    """Return an executor factory's traits. A plain function has those of `Executor`."""
     declared = all(hasattr(factory, name) for name in ("default_precision", "server_device", "hardware"))
     return cast(ExecutorTraits, factory if declared else Executor)
 

@@ -9,6 +9,7 @@ from fadas.executors.torch_settings import torch_threads
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.many_jobs import BatchTrainer
+from fadas.training.preflight import random_devices
 from fadas.training.sgd import LocalSGD
 from fadas.validate import at_least
 
@@ -34,7 +35,7 @@ class Batched(Executor):
         size: The largest number of jobs in one call.
 
     Raises:
-        ValueError: In `preflight`, if the model cannot be trained in batches with the same result as job by job.
+        Unsuitable: In `preflight`, if the model cannot be trained in batches with the same result as job by job.
 
     Example:
         >>> executor = Batched(task, LocalSGD(), seed=0, size=32)
@@ -57,6 +58,12 @@ class Batched(Executor):
         """Refuse a model that cannot be trained in batches, or learns differently there."""
         with torch_threads(self._threads):
             self._trainer.check_batching()
+
+    def can_stack(self) -> bool:
+        """Return whether jobs can share a stacked module, which is the fastest way. A trial decides, once."""
+        trainer = self._trainer
+        with torch_threads(self._threads):
+            return trainer.stacked is not None and not random_devices(trainer.flat, trainer.task)
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         """Remember a job until an update is needed."""

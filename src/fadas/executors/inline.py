@@ -5,8 +5,7 @@ import torch
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
-from fadas.executors.torch_settings import Precision, use_precision
-from fadas.executors.torch_settings import torch_threads as use_threads
+from fadas.executors.torch_settings import Precision, torch_threads as use_threads, use_precision
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
@@ -32,6 +31,8 @@ class Inline(Executor):
         >>> executor.submit(job, start, due=0)
         >>> update = executor.collect(job)
     """
+
+    is_fallback = True
 
     def __init__(
         self,

@@ -179,6 +179,8 @@ class Processes(Pool[Slot]):
         >>> executor.close()
     """
 
+    is_fallback = True
+
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
         if device != "cpu":
             raise ValueError(f'device must be "cpu" for the processes executor, got {device!r}')

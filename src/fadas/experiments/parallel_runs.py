@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
@@ -25,7 +26,8 @@ def run_in_processes(
     """Yield each item with its result or its exception, as results come.
 
     The processes share the machine's cores. When the generator is closed, running work is interrupted as by SIGTERM,
-    nothing further begins, and no process is left.
+    nothing further begins, and no process is left. The processes' own warnings (`FadasWarning`) are issued here, once
+    for each text.
 
     Args:
         work: Does one piece of work. With several jobs it must be picklable, and so must the items.
@@ -47,6 +49,7 @@ def run_in_processes(
     workers: dict[Any, SpawnProcess] = {}  # by the pipe to each
     at_work: dict[Any, T] = {}
     waiting = deque(todo)
+    warned: set[str] = set()
     try:
         for _ in range(jobs):
             _start_worker(workers, work, threads)
@@ -58,12 +61,16 @@ def run_in_processes(
             ready: list[Any] = wait(list(at_work))
             for pipe in ready:
                 try:
-                    result = pipe.recv()
+                    warning, result = pipe.recv()
                 except (EOFError, ConnectionError):
-                    result = ChildProcessError("its process died: out of memory?")
+                    warning, result = None, ChildProcessError("its process died: out of memory?")
                     workers.pop(pipe).join()
                     _start_worker(workers, work, threads)
-                yield at_work.pop(pipe), result
+                if warning is None:
+                    yield at_work.pop(pipe), result
+                elif warning not in warned:
+                    warned.add(warning)
+                    warnings.warn(warning, FadasWarning, stacklevel=2)
     finally:
         for pipe, worker in workers.items():
             pipe.close()
@@ -92,11 +99,11 @@ def _start_worker(workers: dict[Any, SpawnProcess], work: Callable[[Any], Any], 
 
 
 def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
-    """Work at what is sent through the pipe, until it ends or the process is interrupted."""
+    """Do the work received through the pipe until it closes. Send (warning, None) or (None, result)."""
     import torch
 
     torch.set_num_threads(threads)
-    warnings.simplefilter("ignore", FadasWarning)  # every worker would repeat them
+    warnings.showwarning = partial(_send_warning, pipe, warnings.showwarning)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         while True:
@@ -108,7 +115,17 @@ def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
             except Exception as error:  # not every exception can be pickled, and no traceback can: send their text
                 result = error if isinstance(error, ConfigError) else RuntimeError(f"{type(error).__name__}: {error}")
                 result.add_note(traceback.format_exc())
-            pipe.send(result)
+            pipe.send((None, result))
+
+
+def _send_warning(
+    pipe: Any, show: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any
+) -> None:
+    """Send a `FadasWarning` to the parent, which shows it once. Show other warnings here."""
+    if issubclass(category, FadasWarning):
+        pipe.send((str(message), None))
+    else:
+        show(message, category, *place)
 
 
 def _end_with_parent() -> None:

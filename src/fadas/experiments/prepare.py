@@ -77,6 +77,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
             eval_every=config.run.eval_every,
             target=config.run.target if config.run.stop_at_target else None,
             checks=config.checks,
+            label=config.label,
         )
     except ConfigError as error:
         raise ConfigError(f"{config.label}: {error}") from error

@@ -15,7 +15,7 @@ from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, Algor
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
-from fadas.executors import EXECUTORS
+from fadas.executors import DEFAULT as DEFAULT_EXECUTOR, EXECUTORS
 from fadas.executors.base import ExecutorTraits, executor_traits
 from fadas.experiments.experiment_file import OWN_SECTIONS, as_table
 from fadas.experiments.settings import RunConfig, RunSettings, ScheduleSettings
@@ -31,8 +31,7 @@ from fadas.registry import (
     parameters_of,
 )
 from fadas.runs.serialization import flatten
-from fadas.simulation.delays import DELAYS, Delays
-from fadas.simulation.delays import Table as DelayTable
+from fadas.simulation.delays import DELAYS, Delays, Table as DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
 from fadas.training.sgd import LocalSGD
@@ -212,7 +211,7 @@ class _ExecutorChoice:
 
 
 def _make_executor(given: Table) -> _ExecutorChoice:
-    section = {"name": "auto", **given}
+    section = {"name": DEFAULT_EXECUTOR, **given}
     device = convert(section.pop("device", "cpu"), str, "executor.device")
     threads = convert(section.pop("threads", None), int | None, "executor.threads")
     if threads is not None and threads < 1:
@@ -276,7 +275,8 @@ def _part_table(part: Any, registry: Registry, given: Any) -> dict[str, Any] | N
     table: dict[str, Any] = {"name": name}
     for key in part.__dataclass_fields__:
         value = getattr(part, key)
-        if type(value) in registry.values() or (is_dataclass(value) and isinstance(told.get(key), Mapping | str)):
+        named = isinstance(told.get(key), Mapping | str) and not isinstance(value, Mapping | str)
+        if type(value) in registry.values() or named:
             value = _part_table(value, registry, told.get(key, {}))
         table[key] = value
     return table

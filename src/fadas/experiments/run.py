@@ -99,7 +99,7 @@ class _Execution:
         self.config, self.simulation, self.folder = config, simulation, claim.folder
         self.origin = provenance(config)  # before training: the tree may change meanwhile
         self.commits = [self.origin["commit"]]
-        sinks = [SINKS["tensorboard"]()] if config.run.tensorboard else []
+        sinks = [make() for name, make in SINKS.items() if getattr(config.run, name)]
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")

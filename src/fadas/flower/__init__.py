@@ -12,6 +12,11 @@
 | `template/`     | the app that `fadas deploy init` writes                                   |
 """
 
-from fadas.flower.strategy import AsyncStrategy
+try:
+    from fadas.flower.strategy import AsyncStrategy
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "flwr":
+        raise
+    raise ModuleNotFoundError("this needs Flower: run pip install -e '.[flower]' in a checkout", name="flwr") from error
 
 __all__ = ["AsyncStrategy"]

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from fadas.errors import Damaged
+from fadas.errors import ConfigError, Damaged
 from fadas.registry import is_table
 from fadas.runs.folder import checkpoint_name, checkpoints
 from fadas.runs.formats import FORMAT, upgrade_checkpoint
@@ -75,10 +75,10 @@ def _new_digest() -> Any:
 
 
 def require_storable(tensors: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError if a checkpoint cannot hold these tensors."""
+    """Raise a ConfigError if a checkpoint cannot hold these tensors."""
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
-            raise ValueError(f"a checkpoint cannot hold {name!r}, a tensor of {tensor.dtype}")
+            raise ConfigError(f"a checkpoint cannot hold {name!r}, a tensor of {tensor.dtype}")
 
 
 class BackgroundWriter:

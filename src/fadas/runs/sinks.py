@@ -20,15 +20,28 @@ class Sink(Protocol):
     """
 
     def open(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Begin, or continue, a run in a folder."""
+        """Begin a run, or continue one.
+
+        Args:
+            folder: The run's folder.
+            settings: The run's settings, as in config.toml.
+        """
         ...
 
     def record(self, record: Record) -> None:
-        """Take the record of one server step."""
+        """Receive the record of one server step.
+
+        Args:
+            record: The record, as in metrics.jsonl.
+        """
         ...
 
     def close(self, summary: Summary | None) -> None:
-        """End the run. The summary is None if the run was interrupted."""
+        """End the run.
+
+        Args:
+            summary: The run's summary. None: the run was interrupted.
+        """
         ...
 
 
@@ -64,4 +77,5 @@ class TensorBoard:
         self._writer.close()
 
 
+# A setting of [run] with the sink's name chooses it.
 SINKS: dict[str, Callable[[], Sink]] = {"tensorboard": TensorBoard}

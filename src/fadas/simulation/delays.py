@@ -97,6 +97,10 @@ class Large:
         g = self.gamma
         return rng.dirichlet((3 * g, 2 * g, g), clients).argmax(1)
 
+    def wanted_tiers(self) -> list[str]:
+        """Return the names of the tiers whose share is not 0."""
+        return [name for name, share in zip(_TIERS, self.shares or (1, 1, 1), strict=True) if share]
+
     def empty_tiers(self, clients: int, rng: np.random.Generator) -> list[str]:
         """Return the names of the tiers without a client."""
         counts = np.bincount(self.tiers(clients, rng), minlength=3)
@@ -331,6 +335,9 @@ class Delays:
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, type) or not hasattr(self.model, "bind"):
+            got = f"the class {self.model.__name__}; call it" if isinstance(self.model, type) else repr(self.model)
+            raise ValueError(f"delays need a delay model such as fadas.Large(), got {got}")
         fraction(dropout=self.dropout)
         if self.deadline is not None:
             positive(deadline=self.deadline)

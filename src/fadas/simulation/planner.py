@@ -180,17 +180,21 @@ def plan(
 
 
 def _warn_of_empty_tiers(delays: Delays, clients: int, seed: int) -> None:
-    """Warn if the delays of this seed lack a tier, for example the stragglers."""
-    if not isinstance(delays.model, Large):
+    """Warn if the delays of this seed lack a tier that the user did not leave out, for example the stragglers."""
+    model = delays.model
+    if not isinstance(model, Large):
         return
-    if empty := delays.model.empty_tiers(clients, np.random.default_rng([seed, TIER])):
-        ranges = ", ".join(f"{name!r} ({_format_range(getattr(delays.model, name))})" for name in empty)
-        warnings.warn(
-            f"seed {seed}: none of the {clients} clients is in the delay tier {ranges}; fix the tiers with "
-            "`shares`, for example shares = [0.6, 0.3, 0.1]",
-            FadasWarning,
-            stacklevel=3,
-        )
+    wanted = model.wanted_tiers()
+    empty = [name for name in model.empty_tiers(clients, np.random.default_rng([seed, TIER])) if name in wanted]
+    if not empty:
+        return
+    tiers = ", ".join(f"{name!r} ({_format_range(getattr(model, name))})" for name in empty)
+    text = f"none of the {clients} clients is in the delay tier {tiers}"
+    if model.shares is None:
+        text = f"seed {seed}: {text}; fix the tiers with `shares`, for example shares = [0.6, 0.3, 0.1]"
+    else:
+        text = f"{text}: its share is less than one client"
+    warnings.warn(text, FadasWarning, stacklevel=3)
 
 
 def _format_range(bounds: Range) -> str:

@@ -6,12 +6,11 @@ server's, `Executor.preflight` for what an executor cannot train.
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
-from fadas.core.trial_step import trial_step
+from fadas.core.trial_step import innermost_step_size, trial_step
 from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.torch_settings import torch_threads
 from fadas.runs.checkpoint import require_storable
@@ -32,8 +31,9 @@ def check_run(
     device: str,
     eval_every: int = 1,
     target: float | None = None,
+    label: str = "",
 ) -> None:
-    """Refuse what would fail within a run, or would not be repeatable.
+    """Refuse what would fail within a run, or would not be repeatable. Warnings name the algorithm by its label.
 
     Raises:
         ConfigError: The message says what does not fit.
@@ -45,12 +45,14 @@ def check_run(
         raise ConfigError(f"target is an accuracy, but the task does not measure one, so {target} is never reached")
     try:
         flat = FlatModule(task.module(plan.seed), device)
+    except ConfigError:
+        raise
     except Exception as error:  # the module is the user's own
         raise ConfigError(f"cannot be trained: {type(error).__name__}: {first_line(error)}") from error
     with torch_threads(1):  # more threads would only wait for each other
         check_local_training(flat, task, local)
         _try_one_step(flat, plan, task, algorithm, local)
-    warn_of_idle_cap(plan, algorithm)
+    warn_of_idle_cap(plan, algorithm, label)
 
 
 def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm, local: LocalSGD) -> None:
@@ -64,23 +66,24 @@ def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm
         require_storable(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
+    except ConfigError:
+        raise
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
         text = first_line(error) if str(error) else "no reason given"
         raise ConfigError(f"cannot be trained: {type(error).__name__}: {text}") from error
 
 
-def warn_of_idle_cap(plan: Plan, algorithm: Algorithm) -> None:
+def warn_of_idle_cap(plan: Plan, algorithm: Algorithm, label: str = "") -> None:
     """Warn if the delay-adaptive step size min(eta, 1 / tau_max) never acts in this plan."""
-    part: Any = algorithm.step_size
-    while hasattr(part, "then"):  # a warm-up or a decay of another step size
-        part = part.then
+    part = innermost_step_size(algorithm.step_size)
     if not isinstance(part, DelayAdaptive) or part.form != "capped":
         return
     tau_max = int(plan.tau.max())
     if part.eta * tau_max <= 1:
         warnings.warn(
-            f'step size: the form "capped", min(eta, 1 / tau_max), never acts here: eta = {part.eta:g}, and the '
-            f'largest delay of the plan is {tau_max}. It acts where eta > 1 / tau_max; the form "scaled" always does',
+            f'{f"{label}, " if label else ""}seed {plan.seed}: the step size\'s form "capped", min(eta, 1 / tau_max), '
+            f"never acts: eta = {part.eta:g}, and the largest delay of the plan is {tau_max}. It acts where "
+            'eta > 1 / tau_max; the form "scaled" always does',
             FadasWarning,
             stacklevel=2,
         )

@@ -13,8 +13,8 @@ from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
 from fadas.core.server import Received, Server
 from fadas.core.update_checks import Checks
-from fadas.errors import Diverged, unknown_name
-from fadas.executors import EXECUTORS, Executor
+from fadas.errors import Diverged, Unsuitable, unknown_name
+from fadas.executors import DEFAULT, EXECUTORS, Executor, fallbacks
 from fadas.executors.base import executor_traits
 from fadas.executors.torch_settings import torch_threads
 from fadas.simulation.faulty_updates import apply_faults
@@ -230,7 +230,7 @@ def simulate(
     algorithm: Algorithm,
     local: LocalSGD,
     *,
-    executor: str | Executor = "auto",
+    executor: str | Executor = DEFAULT,
     device: str = "cpu",
     eval_every: int = 1,
     target: float | None = None,
@@ -284,9 +284,13 @@ def prepare(
     eval_every: int = 1,
     target: float | None = None,
     checks: Checks | None = None,
+    label: str = "",
 ) -> Simulation:
     """Check a run, make its executor and return its simulation. `device` is where the server's models are."""
-    check_run(plan, task, algorithm, local, device, eval_every, target)
+    check_run(plan, task, algorithm, local, device, eval_every, target, label)
     executor = make_executor()
-    executor.preflight()
+    try:
+        executor.preflight()
+    except Unsuitable as error:
+        raise Unsuitable(f"{error}; use another executor: {' or '.join(fallbacks())}") from error
     return Simulation(plan, task, algorithm, local, executor, eval_every, target, checks)

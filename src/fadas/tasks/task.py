@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from fadas.errors import ConfigError
 from fadas.rng import INIT, mix
 
 Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
@@ -52,7 +53,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     if classes < 2 or outputs[:, 0].shape != targets.shape:  # torch would broadcast and compare something else
         shapes = f"outputs of shape {list(outputs.shape)} and targets of shape {list(targets.shape)}"
         needs = "accuracy needs an output per class and a label per example"
-        raise ValueError(f"{needs}, got {shapes}; set Task.metrics to other metrics")
+        raise ConfigError(f"{needs}, got {shapes}; set Task.metrics to other metrics")
     return (outputs.argmax(1) == targets).double().mean()
 
 

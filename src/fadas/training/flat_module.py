@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fadas.core.model import Model
+from fadas.errors import ConfigError
 
 # For each trainable parameter, the FlatModule that holds it. Neither is kept alive by this table.
 _flattened: MutableMapping[Tensor, "ref[FlatModule]"] = WeakTensorKeyDictionary()
@@ -32,7 +33,7 @@ class FlatModule:
         device: Where the module and the vectors are: "cpu", "cuda", "cuda:1", ...
 
     Raises:
-        ValueError: No parameter is trainable, two modules share a parameter, or the parameters have several dtypes.
+        ConfigError: No parameter is trainable, two modules share a parameter, or the parameters have several dtypes.
 
     Example:
         >>> flat = FlatModule(torch.nn.Linear(4, 2))
@@ -47,17 +48,17 @@ class FlatModule:
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
         if not trained:
-            raise ValueError("the module has no trainable parameters")
+            raise ConfigError("the module has no trainable parameters")
         for name, parameter in trained.items():
             if (holder := _flattened.get(parameter)) and holder():
-                raise ValueError(
+                raise ConfigError(
                     f"two modules share the trainable parameter {name!r}: the task's model function must make new "
                     "parameters at every call; or give the task a module, which is copied"
                 )
             _flattened[parameter] = ref(self)
         for kind, tensors in (("parameters", trained), ("buffers", floats)):
             if len({t.dtype for t in tensors.values()}) > 1:
-                raise ValueError(f"the module's {kind} have several dtypes; fadas needs one")
+                raise ConfigError(f"the module's {kind} have several dtypes; fadas needs one")
         # GPUs convolve faster on channels-last tensors. No other code depends on the order of the vector's elements.
         self._channels_last = torch.device(device).type == "cuda"
         self.params, self.param_shapes = self._flatten(trained, device)

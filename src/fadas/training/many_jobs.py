@@ -22,6 +22,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.errors import Unsuitable
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
@@ -32,7 +33,6 @@ from fadas.training.stacked_losses import stack_padded
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes of examples that are gathered in one call
-_INSTEAD = "use another executor: inline or processes"
 Trained = tuple[Tensor, Tensor, Tensor]  # for each job: parameters, buffers, the sum of its losses over the steps
 
 
@@ -46,6 +46,8 @@ class BatchTrainer:
     - The loss returns a mean instead of one value per example.
 
     In these cases only jobs with equally many examples share a call (`groups`).
+
+    The first use finds out by trial which way works. `check_batching` is meant to be that use, before the run.
 
     Args:
         flat: The module to train in. Its contents are overwritten.
@@ -64,23 +66,31 @@ class BatchTrainer:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._brief = replace(local, steps=min(2, local.steps or 2))  # for trials
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
-        self._pads = False
+
+    @cached_property
+    def stacked(self) -> Stacked | None:
+        """The stacked module, if the task can be trained in it. The first access tries it out."""
+        able = self._pads and self.task.alike and not has_hooks(self.flat.module)
+        return self._make_stacked() if able else None
+
+    @cached_property
+    def _pads(self) -> bool:
         with suppress(Exception), torch.random.fork_rng(devices=[]):  # the user's code may fail on these data
-            self._pads = self._can_pad()
-        self.stacked = self._make_stacked() if self._pads and task.alike and not has_hooks(flat.module) else None
+            return self._can_pad()
+        return False
 
     def check_batching(self) -> None:
         """Check before a run that jobs can be trained in batches, with the same result as one by one.
 
         Raises:
-            ValueError: They cannot. The message says why, and which executors to use.
+            Unsuitable: They cannot. The message says why.
         """
         if not self.task.alike:
-            raise ValueError(f"clients whose examples differ in shape cannot share a batch; {_INSTEAD}")
+            raise Unsuitable("clients whose examples differ in shape cannot share a batch")
         if has_hooks(self.flat.module, backward=True):
-            raise ValueError(f"hooks on gradients are not called for a batch of jobs; {_INSTEAD}")
+            raise Unsuitable("hooks on gradients are not called for a batch of jobs")
         if random_devices(self.flat, self.task):
-            raise ValueError(f"dropout draws other random numbers when jobs share a batch; {_INSTEAD}")
+            raise Unsuitable("dropout draws other random numbers when jobs share a batch")
         if self.stacked:
             return  # `_make_stacked` has compared its results
         local, start = self._brief, self.flat.read()
@@ -90,11 +100,11 @@ class BatchTrainer:
             batched = self._updates(local, work)
         except Exception as error:  # functorch has many ways to refuse a module
             text = (str(error) or type(error).__name__).split(". ")[0].splitlines()[0]
-            raise ValueError(f"this network cannot be trained in batches ({text}); {_INSTEAD}") from error
+            raise Unsuitable(f"this network cannot be trained in batches ({text})") from error
         for actual, expected, (_, begin) in zip(batched, single, work):
             buffers = actual.buffers - begin.buffers, expected.buffers - begin.buffers
             if expected.delta.isfinite().all() and not (is_close(actual.delta, expected.delta) and is_close(*buffers)):
-                raise ValueError(f"this network learns differently when jobs share a batch; {_INSTEAD}")
+                raise Unsuitable("this network learns differently when jobs share a batch")
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """Split jobs into groups that can train in one call."""

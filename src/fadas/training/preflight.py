@@ -1,7 +1,8 @@
-"""Checks of the client's side before a run: what would fail within it, not be repeatable, or learn nothing."""
+"""Checks of the client's side before a run. They refuse what would fail, be unrepeatable or learn nothing."""
 
 import pickle
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -103,7 +104,7 @@ def _check_module(flat: FlatModule, task: Task) -> None:
         return
     if not torch.allclose(first, second, 1e-4, 1e-7, equal_nan=True):
         raise ConfigError(
-            "the task's module or loss returns something else when it is called again. State in a Python attribute or "
+            "the task's module or loss gives different results for the same input. State in a Python attribute or "
             "a frozen parameter would make results depend on earlier jobs; keep it in a buffer"
         )
 
@@ -121,7 +122,8 @@ def _check_shapes(flat: FlatModule, task: Task) -> None:
         labels = torch.arange(count, device=ramp.device) % 2
         targets = ramp.square().to(targets.dtype) if targets.is_floating_point() else labels
         changed = torch.cat([targets[:-1], targets[2:3]])  # other targets; the flip is the same ones in another order
-        here, flipped, other = (float(task.loss(outputs, t).mean()) for t in (targets, targets.flip(0), changed))
+        with _no_warnings():
+            here, flipped, other = (float(task.loss(outputs, t).mean()) for t in (targets, targets.flip(0), changed))
     except Exception:  # the trial step reports what does not work
         return
     if here == other or abs(here - flipped) > 1e-6 * abs(here):
@@ -168,6 +170,14 @@ def _training_mode(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Ignore warnings of a trial. If it is not refused, the run itself shows them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _kept_random_state(device: str) -> AbstractContextManager[None]:
     """Put torch's random generators back into their states at the end."""
     return torch.random.fork_rng([torch.device(device)] if torch.device(device).type == "cuda" else [])
@@ -196,7 +206,7 @@ def _draw_once(flat: FlatModule, task: Task) -> tuple[set[str], Tensor]:
 def _trial_loss(flat: FlatModule, task: Task) -> Tensor:
     """Return the loss on a few examples, as in training. Only random generators change."""
     outputs, targets = _trial_outputs(flat, task)
-    with torch.no_grad(), _training_mode(flat.module):
+    with torch.no_grad(), _training_mode(flat.module), _no_warnings():
         return task.loss(outputs, targets)
 
 

@@ -36,11 +36,19 @@ class Layer(Protocol):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's outputs. Keep what `backward` needs."""
+        """Return the layer's outputs. Keep what `backward` needs.
+
+        Args:
+            x: The inputs.
+        """
         ...
 
     def backward(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the inputs, given the gradient of the outputs."""
+        """Return the gradient of the inputs.
+
+        Args:
+            grad: The gradient of the outputs.
+        """
         ...
 
     def clear(self) -> None:

@@ -34,7 +34,12 @@ class StepsLoss(Protocol):
     """
 
     def gradient(self, k: int, outputs: Tensor) -> Tensor:
-        """Return the gradient of the weighted sum of step k's losses."""
+        """Return the gradient of the weighted sum of step k's losses.
+
+        Args:
+            k: The step.
+            outputs: The outputs of the step's jobs.
+        """
         ...
 
     def total(self) -> Tensor:
