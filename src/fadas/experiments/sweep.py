@@ -9,15 +9,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fadas.core.records import Record
 from fadas.errors import Busy, ConfigError
 from fadas.experiments.experiment_file import put_setting
 from fadas.experiments.resolve import resolve
 from fadas.registry import Table, lookup, parameters_of
-from fadas.runs.folder import METRICS, Finished, claim, find_finished
-from fadas.runs.reader import read_record
+from fadas.runs.folder import Finished, claim, find_finished
 from fadas.runs.serialization import flatten
-from fadas.runs.summary import Outcome, summarise
+from fadas.runs.summary import Outcome, Tally
+from fadas.runs.writer import written_records
 from fadas.tasks import TASKS
 
 
@@ -168,10 +167,10 @@ def _find_finished(folder: Path, tables: Table) -> tuple[Outcome | None, Busy | 
 
 def _outcome_at(folder: Path, updates: float) -> Outcome | None:
     """Return what a run amounted to when it had that many updates, if it has got that far."""
-    records: list[Record] = []
+    tally = Tally()
     with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
-        for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
-            records.append(read_record(line))
-            if records[-1].updates >= updates:
-                return summarise(records)
+        for record in written_records(folder):
+            tally.add(record)
+            if record.updates >= updates:
+                return tally.outcome()
     return None
