@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.options import Json
+from fadas.cli.options import Json, check_option
+from fadas.validate import MOST_SCALE
 
 
 def list_() -> None:
@@ -53,10 +54,11 @@ def bench(
     """
     import platform
 
-    import torch
-
     if not math.isfinite(scale):
         raise typer.BadParameter(f"--scale must be a finite number, got {scale}")
+    check_option(MOST_SCALE, scale=math.ceil(scale))
+    import torch
+
     from fadas.cli.bench import BENCHES
     from fadas.cli.terminal import print_json, print_table
     from fadas.experiments.provenance import commit, versions

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fadas.runs.serialization import flatten
 from fadas.runs.summary import Outcome, Tally
 from fadas.runs.writer import written_records
 from fadas.tasks import TASKS
+from fadas.validate import MOST_POINTS, shorten
 
 
 def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
@@ -29,6 +31,9 @@ def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"sweep.{label}.{key} must be a list of values, got {values!r}")
+    if (points := prod(map(len, axes.values()))) > MOST_POINTS.most:
+        raise ConfigError(f"sweep.{label}: the number of points must be at most {MOST_POINTS}, got {shorten(points)}")
+    for key, values in axes.items():
         if twice := [value for k, value in enumerate(values) if value in values[:k]]:
             raise ConfigError(f"sweep.{label}.{key} holds {twice[0]!r} twice")
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())] if axes else []
