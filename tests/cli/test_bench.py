@@ -1,5 +1,8 @@
 """What the benchmarks claim beside speed."""
 
+import json
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -10,14 +13,17 @@ from fadas.algorithms.presets import FADAS
 from fadas.algorithms.step_sizes import Constant
 from fadas.cli.bench import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.cli.bench.cpu import alive
+from fadas.cli.bench.machine import free_share
 from fadas.cli.bench.plan import plain_loop as plain_events
 from fadas.cli.bench.workloads import LOCAL, mlp, plain_loop
 from fadas.core.ledger import Schedule
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, FadasWarning
 from fadas.executors import EXECUTORS
 from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
+from helpers.cli import run_fadas
+from helpers.processes import share_one_core
 
 
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes"])
@@ -56,13 +62,45 @@ def test_cpu_benchmark_has_every_workload():
     assert memory[-1]["peak_bytes"] < 2 * memory[0]["peak_bytes"] < memory[-1]["a_copy_per_client"]
 
 
+def test_cpu_benchmark_beside_busy_processes_ends_in_time_and_says_so():
+    begin = time.monotonic()
+    with share_one_core(2), pytest.warns(FadasWarning, match="a comparison was cut short after .* less certain"):
+        small, images, *_ = bench_cpu(1.0, seconds=2.0).values()
+    assert time.monotonic() - begin < 240, "the whole workload takes a minute on an idle machine, and ten on this one"
+    for rows in (small, images):
+        assert len(rows) == 4
+        assert all(row["updates_per_s"] > 0 for row in rows)
+        assert rows[0]["ratio"] == 1
+
+
+def test_free_share_beside_two_busy_processes_is_small():
+    with share_one_core(2):
+        assert 0 < free_share(1, seconds=1.0) < 0.6
+
+
+def test_benchmark_on_busy_machine_warns(tmp_path):
+    with share_one_core(2):
+        done = run_fadas("bench", "plan", "--scale", "0.001", "--json")
+    assert done.stderr.startswith("fadas: warning: the machine is busy: only ")
+    assert done.stderr.rstrip().endswith("these figures are too low. Repeat the benchmark when nothing else runs")
+    result = json.loads(done.stdout)
+    assert 0 < result["machine"]["free_share"] < 0.8
+    assert next(iter(result["tables"])).startswith("planning against a plain event loop")
+
+
+def test_plain_loop_stops_after_its_time():
+    p = plan(FADAS().schedule(25, 10), 50, steps=60, seed=1)
+    assert plain_loop(mlp(), LOCAL, p, seconds=0.0)[1] == 10
+    assert plain_loop(mlp(), LOCAL, p)[1] == 600
+
+
 def test_plain_loop_learns_like_simulator():
     """The baseline does the same work: with the same plan, it ends with a similar loss."""
     task, algorithm = mlp(), Algorithm(optimizer=AMSGrad(bias_correction=True), step_size=Constant(1e-3))
     p = plan(algorithm.schedule(25, 10), 50, steps=60, seed=1)
     simulation = simulate(p, task, algorithm, LOCAL, executor="inline", eval_every=60)
     *_, last = simulation
-    module = plain_loop(task, LOCAL, p)
+    module, _ = plain_loop(task, LOCAL, p)
     first = task.evaluate(task.module(1))["loss"]
     assert task.evaluate(module)["loss"] == pytest.approx(last.metrics["loss"], rel=0.03)
     assert last.metrics["loss"] < 0.8 * first

@@ -55,7 +55,7 @@ def test_help_shows_examples_without_heavy_imports():
         (["run", DEMO, "--executor", "inline", "--set", "executor.name=batched"], "contradict each other"),
         (
             ["run", DEMO, "--executor", "processes", "--set", "executor.workers=100000"],
-            "workers must be at most 1000, got 100000",
+            "workers must be at most 1,000 (each is a process with a model of its own), got 100,000",
         ),
         (
             ["run", DEMO, "--set", "delays={name='uniform', low=1e150, high=2e150}"],

@@ -1,14 +1,16 @@
-"""A run that loses its folder to another process."""
+"""A run that loses its folder to another process. What a long run keeps in memory."""
 
+import json
 import shutil
 
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.runs import lock
+from fadas.experiments.run import execute_until
+from fadas.runs import lock, writer
 from fadas.runs.folder import Finished, claim, find_finished
 from helpers.experiments import execute_in, prepare_run
-from helpers.folders import read_files
+from helpers.folders import count_records, read_files
 
 
 @pytest.mark.parametrize("every", [3, 0])
@@ -49,3 +51,26 @@ def test_resume_keeps_run_finished_by_other_process(tmp_path, lr, message):
     else:
         assert isinstance(claim(folder, config.tables, "resume"), Finished)
     assert read_files(folder) == before
+
+
+def test_run_keeps_no_records_in_memory(tmp_path):
+    before, alive = count_records(), {}
+    config, simulation = prepare_run(0.1)
+    execute_in(tmp_path / "o", config, simulation, on_record=lambda r: alive.update({r.step: count_records() - before}))
+    assert set(alive) == {1, 2, 3, 4}
+    assert max(alive.values()) <= 2, "the last one, and the one that is being made"
+
+
+def test_resumed_run_has_summary_of_all_its_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "_BLOCK", 100)  # bytes: files are read in many pieces
+    whole = execute_in(tmp_path / "whole", *prepare_run(0.1)).as_dict()
+    config, simulation = prepare_run(0.1)
+    execute_until(config, simulation, claim(tmp_path / "o", config.tables), 10)
+    before, said = count_records(), []
+    execute_in(tmp_path / "o", *prepare_run(0.1), mode="resume", say=said.append)
+    assert any("continued after step 2" in text for text in said)
+    assert count_records() == before
+    resumed = json.loads((tmp_path / "o" / "summary.json").read_text())
+    for summary in (whole, resumed):
+        summary.pop("wall")
+    assert {key: resumed[key] for key in whole} == whole

@@ -16,7 +16,9 @@ import fadas
 from fadas.errors import ConfigError
 from fadas.flower.journal import Journal
 from fadas.runs import lock
-from fadas.runs.folder import checkpoints
+from fadas.runs.folder import checkpoints, read_summary
+from fadas.runs.reader import read_records
+from fadas.runs.summary import summarise
 from helpers.flower import (
     NAN,
     ONE,
@@ -29,7 +31,7 @@ from helpers.flower import (
     stay_silent,
     stop_server_after,
 )
-from helpers.folders import read_files
+from helpers.folders import count_records, read_files
 from helpers.processes import hold_lock
 
 
@@ -154,6 +156,8 @@ def test_resumed_run_keeps_counters_and_time(play, tmp_path, jobs, buffered):
     assert lost[0][2]["not finite"] >= before["refused"]["not finite"]
     times = [record["time"] for record in play.records]
     assert times == sorted(times)
+    summary, records = read_summary(tmp_path / "fadas-0"), read_records(tmp_path / "fadas-0" / "metrics.jsonl")
+    assert all(getattr(summary, name) == value for name, value in vars(summarise(records)).items())
     for record in play.records:
         assert all(0 <= job["start"] < job["end"] <= record["time"] for job in record["jobs"])
 
@@ -241,6 +245,17 @@ def test_run_without_steps_can_restart_with_other_settings(play):
     with pytest.raises(RuntimeError, match="no node was connected"):
         play({}, patience=5.0)
     play({ONE: Node()}, buffer=2)
+
+
+def test_deployment_keeps_no_records_in_memory(play):
+    before, alive = count_records(), []
+
+    def evaluate(step, arrays):
+        alive.append(count_records() - before)
+
+    play({ONE: Node()}, concurrency=1, steps=6, evaluate=evaluate)
+    assert len(alive) >= 6
+    assert max(alive) <= 2
 
 
 def test_nan_accuracy_does_not_stop_run(play):

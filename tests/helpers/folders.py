@@ -1,5 +1,6 @@
 """Run folders, written and read without training."""
 
+import gc
 import io
 import json
 from dataclasses import replace
@@ -74,6 +75,12 @@ def read_records(folder: Path) -> list[dict]:
     """The lines of a run's metrics.jsonl, none if there is no such file yet."""
     path = folder / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def count_records() -> int:
+    """How many records there are in memory."""
+    gc.collect()
+    return sum(issubclass(type(thing), Record) for thing in gc.get_objects())
 
 
 def read_files(folder: Path, names=None) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -53,6 +54,21 @@ def run_in_background(command, folder: Path, lines=5):
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def share_one_core(others: int):
+    """Keep this process on one core, beside as many others that do nothing but compute."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})  # the others inherit it, and so do threads that start from here on
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+        os.sched_setaffinity(0, before)
 
 
 @contextlib.contextmanager

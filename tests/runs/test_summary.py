@@ -1,11 +1,20 @@
 """Summaries of runs."""
 
 import math
+from dataclasses import replace
+from statistics import median
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fadas.runs.summary import summarise
+from fadas.runs.folder import read_summary
+from fadas.runs.reader import read_records
+from fadas.runs.summary import Outcome, Tally, measured_accuracy, summarise
+from helpers.cli import ROOT
 from helpers.folders import make_record
+
+FOLDERS = sorted(path.parent for path in (ROOT / "tests" / "data").rglob("metrics.jsonl"))
 
 
 def test_summary_of_records():
@@ -30,3 +39,60 @@ def test_summary_of_records():
     assert summarise(lines).target is None
     assert "target" not in summarise(lines).as_dict()
     assert summarise(lines, target=0.95).as_dict()["time_to_target"] is None, "never reached, which is worth saying"
+
+
+def summarise_list(records, target, diverged) -> Outcome:
+    """The results of a run, computed from the list of all its records."""
+    reached = [(record.time, value) for record in records if (value := measured_accuracy(record)) is not None]
+    accuracies = [value for _, value in reached[-5:]] if diverged is None else []
+    mean = sum(accuracies) / len(accuracies) if accuracies else None
+    target = target if diverged is None else None
+    taus = [max(job.tau for job in record.jobs) for record in records] or [0]
+    last = records[-1] if records else replace(make_record(0), updates=0, time=0.0)
+    return Outcome(
+        **{key: getattr(last, key) for key in ("step", "updates", "time", "dropped", "expired", "refused")},
+        metrics=last.metrics,
+        privacy=last.privacy,
+        tau_max=max(taus),
+        tau_avg=sum(taus) / len(taus),
+        tau_med=float(median(taus)),
+        accuracy=mean,
+        accuracy_std=None if mean is None else math.sqrt(sum((a - mean) ** 2 for a in accuracies) / len(accuracies)),
+        target=target,
+        time_to_target=None if target is None else next((time for time, a in reached if a >= target), None),
+        diverged=diverged,
+    )
+
+
+accuracies = st.one_of(st.none(), st.floats(0, 1), st.just(math.nan))
+runs = st.lists(st.tuples(accuracies, st.lists(st.integers(0, 9), min_size=1, max_size=3)), max_size=40)
+
+
+@given(runs, st.one_of(st.none(), st.floats(0.01, 1)), st.sampled_from([None, "why"]))
+def test_tally_gives_the_numbers_of_the_whole_list(run, target, diverged):
+    records = [make_record(k, accuracy, taus) for k, (accuracy, taus) in enumerate(run, 1)]
+    tally = Tally(target)
+    for record in records:
+        tally.add(record)
+    assert repr(tally.outcome(diverged)) == repr(summarise_list(records, target, diverged))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "-".join(folder.parts[-3:]))
+def test_tally_gives_the_numbers_of_recorded_runs(folder):
+    records = read_records(folder / "metrics.jsonl")
+    for target in (None, 0.3):
+        assert repr(summarise(records, target)) == repr(summarise_list(records, target, None))
+    if (folder / "summary.json").exists():
+        written = read_summary(folder)
+        again = summarise(records, written.target, written.diverged)
+        assert all(getattr(written, name) == value for name, value in vars(again).items())
+
+
+def test_evaluation_added_to_the_last_record_counts():
+    tally = Tally(target=0.5)
+    tally.add(make_record(1, 0.1))
+    assert not tally.lacks_evaluation
+    tally.add(make_record(2))
+    assert tally.lacks_evaluation
+    tally.add_evaluation({"accuracy": 0.6})
+    assert repr(tally.outcome()) == repr(summarise([make_record(1, 0.1), make_record(2, 0.6)], 0.5))

@@ -118,7 +118,7 @@ def secure_normal(size: int) -> Tensor:
 
 def _secure_normal(size: int) -> Tensor:
     words = torch.frombuffer(bytearray(os.urandom(8 * size)), dtype=torch.int64)
-    uniform = ((words & (2**53 - 1)).double() + 0.5) / 2**53  # above 0 and below 1
+    uniform = ((words & (2**52 - 1)).double() + 0.5) / 2**52  # above 0 and below 1, without rounding
     return torch.erfinv(2 * uniform - 1).mul_(math.sqrt(2)).float()
 
 

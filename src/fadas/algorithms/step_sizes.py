@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from fadas.core.model import ServerStep
-from fadas.validate import at_least, fraction, not_negative, one_of, positive
+from fadas.validate import MOST_STEPS, at_least, at_most, fraction, not_negative, one_of, positive
 
 
 class StepSize(Protocol):
@@ -154,6 +154,7 @@ class Warmup:
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps)
+        at_most(MOST_STEPS, steps=self.steps)
 
     def __call__(self, step: ServerStep, /) -> float:
         """Return eta_t."""
@@ -181,6 +182,7 @@ class Cosine:
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps)
+        at_most(MOST_STEPS, steps=self.steps)
         positive(eta=self.eta)
         fraction(floor=self.floor)
 
@@ -210,6 +212,7 @@ class InverseSqrt:
 
     def __post_init__(self) -> None:
         at_least(1, steps=self.steps)
+        at_most(MOST_STEPS, steps=self.steps)
         positive(eta=self.eta)
 
     def __call__(self, step: ServerStep, /) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fadas.errors import ConfigError, Diverged, Interrupted
+from fadas.validate import Limit, at_most
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment file.")]
 
@@ -57,6 +58,14 @@ def with_advice(advice: Mapping[type[Exception], str]) -> Iterator[None]:
         if type(error) in advice:
             error.args = (f"{error}; {advice[type(error)]}",)
         raise
+
+
+def check_option(limit: Limit, **values: int | None) -> None:
+    """Refuse an option above a limit. None is allowed."""
+    try:
+        at_most(limit, **{f"--{name}": value for name, value in values.items()})
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def raise_if_diverged(diverged: list[str], of: int) -> None:

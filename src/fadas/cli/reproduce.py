@@ -8,7 +8,16 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from fadas.cli.options import DataDir, Device, Executor, Set, raise_if_diverged, set_environment, with_advice
+from fadas.cli.options import (
+    DataDir,
+    Device,
+    Executor,
+    Set,
+    check_option,
+    raise_if_diverged,
+    set_environment,
+    with_advice,
+)
 from fadas.errors import (
     Busy,
     ConfigError,
@@ -20,6 +29,7 @@ from fadas.errors import (
     OtherSettings,
     Stale,
 )
+from fadas.validate import MOST_SEEDS
 
 _READ_ADVICE = {Damaged: "delete it to run the cell again", Interrupted: "give the same command again"}
 _RUN = "run"  # the command behind `fadas reproduce ARTEFACT...`
@@ -103,6 +113,7 @@ def run(
 
     if words := {"list", "report"} & {*artefacts}:
         raise typer.BadParameter(f"{min(words)} is a command of its own: fadas reproduce {min(words)}")
+    check_option(MOST_SEEDS, seeds=seeds)
     if tune and (seeds or rounds):
         raise typer.BadParameter("--tune takes the artefact's own seeds and rounds")
     _require_executor_options(set_)

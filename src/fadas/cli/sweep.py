@@ -16,6 +16,7 @@ from fadas.cli.options import (
     Profile,
     Seed,
     Set,
+    check_option,
     raise_if_diverged,
     read_tables,
     select_labels,
@@ -23,6 +24,7 @@ from fadas.cli.options import (
     with_advice,
 )
 from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings
+from fadas.validate import MOST_WORKERS
 
 
 @with_advice(
@@ -74,6 +76,7 @@ def sweep(
     from fadas.experiments.resolve import experiment_seeds
     from fadas.experiments.sweep import grid_points, sweep_points
 
+    check_option(MOST_WORKERS, jobs=jobs)
     set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile, executor, device)
     root = out or Path("runs") / f"{tables['name']}-sweep"

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.options import Json
+from fadas.cli.options import Json, check_option
+from fadas.validate import MOST_SCALE
 
 
 def list_() -> None:
@@ -53,11 +54,13 @@ def bench(
     """
     import platform
 
-    import torch
-
     if not math.isfinite(scale):
         raise typer.BadParameter(f"--scale must be a finite number, got {scale}")
+    check_option(MOST_SCALE, scale=math.ceil(scale))
+    import torch
+
     from fadas.cli.bench import BENCHES
+    from fadas.cli.bench.machine import free_share, warn_if_busy
     from fadas.cli.terminal import print_json, print_table
     from fadas.experiments.provenance import commit, versions
     from fadas.registry import lookup
@@ -66,8 +69,12 @@ def bench(
         "versions": versions(),
         "commit": commit(),
     }  # read first: the working tree may change during the benchmark
-    tables = lookup(BENCHES, "benchmark", what)(scale)
-    machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}
+    measure, cores = lookup(BENCHES, "benchmark", what), torch.get_num_threads()
+    free = free_share(cores)
+    tables = measure(scale)
+    free = min(free, free_share(cores))
+    warn_if_busy(free, cores)
+    machine = {"threads": cores, "processor": platform.machine(), "free_share": round(free, 2)}
     if torch.cuda.is_available():
         machine["gpu"] = torch.cuda.get_device_name()
     if json_:

@@ -188,6 +188,11 @@ class Ledger:
         else:
             self._gone.add(client)
 
+    def is_member(self, client: int) -> bool:
+        """Return whether a client takes part: it has not left."""
+        busy = any(job.client == client for job in (*self.running.values(), *self.waiting))
+        return client in self._idle or (busy and client not in self._gone)
+
     def copy(self) -> "Ledger":
         """Return an independent copy."""
         other = copy(self)
@@ -215,14 +220,15 @@ class Ledger:
 
     def arrive(self, job: Job) -> tuple[list[Job], Step | None]:
         """Lines 3 to 8: take a job's update. Return the jobs to start now, and the step if the buffer is full."""
-        if self._is_excess(job):
+        schedule = self.schedule
+        if schedule.per_client and self._is_excess(job):
             return self._arrive_in_excess(job), None
-        step = self.closing_step(job)
         self._free(job)
         self.buffer.append(job)
-        refill = self.schedule.refill
+        refill, step = schedule.refill, None
         jobs = self._dispatch(1) if refill == "arrival" else []
-        if step:
+        if len(self.buffer) == schedule.buffer:
+            step = Step(self.version, tuple(self.buffer), self.seed)
             self.version += 1
             self.buffer, self.waiting = self.waiting, []
             for waited in self.buffer:
@@ -230,9 +236,9 @@ class Ledger:
         if refill == "update":
             jobs = self._dispatch(1)
         elif self.schedule.refills_together:
-            self._vacant += self.schedule.buffer if step else 0
+            self._vacant += schedule.buffer if step else 0
             jobs = self._fill()  # also within a round: with too few clients, those that have reported train again
-        if step and self.schedule.per_client:
+        if step and schedule.per_client:
             jobs = [*jobs, *self._fill()]  # clients that waited may fill vacant slots
         return jobs, step
 

@@ -1,8 +1,10 @@
 """Records of server steps: the lines of metrics.jsonl, in simulations and deployments."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from statistics import median
+from itertools import accumulate
 from typing import Any
 
 LATEST = 1e100  # times and rates are below this number, so that figures can draw them
@@ -71,5 +73,15 @@ class Record:
 
 def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
     """Return the paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
-    taus = list(step_maxima) or [0]
-    return dict(zip(TAUS, (max(taus), sum(taus) / len(taus), float(median(taus))), strict=True))
+    return counted_tau_statistics(Counter(step_maxima))
+
+
+def counted_tau_statistics(step_maxima: Mapping[int, int]) -> dict[str, float]:
+    """Return the same statistics from counts: tau -> how many steps have this largest tau."""
+    counts = step_maxima or {0: 1}
+    taus = sorted(counts)
+    ends = list(accumulate(counts[tau] for tau in taus))  # how many steps have at most this tau
+    steps = ends[-1]
+    middle = [taus[bisect_right(ends, place)] for place in ((steps - 1) // 2, steps // 2)]  # equal if `steps` is odd
+    average = sum(tau * counts[tau] for tau in taus) / steps
+    return dict(zip(TAUS, (taus[-1], average, sum(middle) / 2), strict=True))

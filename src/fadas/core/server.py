@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update
-from fadas.core.recent_updates import RecentUpdates
+from fadas.core.recent_updates import ENOUGH, RecentUpdates
 from fadas.core.server_step import Taken, UpdateRule, describe_not_finite, find_culprits, take_step
 from fadas.core.update_checks import TOO_LONG, Checks, norm
 from fadas.errors import ConfigError, Diverged, NoUsableUpdates
 
 UNDONE = "step not finite"
+TOO_EARLY = "too early to judge"  # says nothing about the update
 _DIVERGING = ("not finite", UNDONE, TOO_LONG)  # refusals that tell of training, not of clients that are set up wrongly
 _REMEMBERED = 100_000  # how many ended jobs to remember, to say why a late update is refused
 
@@ -87,6 +88,8 @@ class Server:
         self.unjudged: dict[int, float] = {}  # by job id: the norms of deltas that came too early to be compared
         self.refused: Counter[str] = Counter()
         self.streak: Counter[str] = Counter()  # refusals since the last accepted update
+        self.streak_clients: set[int] = set()
+        self.undone = 0  # steps since the last one that was taken
         self.accountant = algorithm.accountant()
         self._ended: dict[int, str] = {}
 
@@ -127,10 +130,12 @@ class Server:
         """
         job = update.job
         if self.ledger.running.get(job.id) != job:
-            return self._refuse(self._ended.get(job.id, "unknown job"), [])
+            reason = self._ended.get(job.id, "unknown job")
+            self.refused[reason] += 1
+            return Received([], None, reason)
         update, problem = self._check(update)
         if problem:
-            return self._refuse(problem, self.drop(job, problem))
+            return self._refuse(job, problem, [])
         if (after := self.delta_base.get(job.id)) is not None:
             shift = update.base - after.params
             update = replace(update, delta=update.delta + shift, base=after.params)
@@ -148,11 +153,12 @@ class Server:
                     jobs += self._retract(fault)
             if own := next((fault for fault in faults if fault.job == job), None):
                 del self.updates[job.id]
-                return self._refuse(own.reason, [*jobs, *self.drop(job, own.reason)], removed)
+                return self._refuse(job, own.reason, jobs, removed)
         if replaced := self.ledger.replaced_by(job):
             removed.append(Removed(replaced, REPLACED))
             self._forget(removed[-1])
         self.streak.clear()
+        self.streak_clients.clear()
         x = self.model  # x_t
         started, step = self.ledger.arrive(job)  # lines 4 to 6: m <- m + 1, sample another client
         self._end(job, "already reported")
@@ -169,8 +175,19 @@ class Server:
         recent.add(update.job.client, length, update.examples)
         bound = checks.bound(recent)
         if checks.norm_factor and bound is None:
+            if self._is_too_early(update.job):
+                return update, TOO_EARLY
             self.unjudged[update.job.id] = length
         return checks.limit(update, length, bound)
+
+    def _is_too_early(self, job: Job) -> bool:
+        """Return whether an update would count before anybody can say what is too long.
+
+        Until three clients have reported, each has at most one update in the buffer, and no step is taken. A federation
+        of two never gets that far: there, only the updates' numbers are checked.
+        """
+        has_one = any(update.job.client == job.client for update in self.updates.values())
+        return self.ledger.clients >= ENOUGH and (has_one or self.ledger.closing_step(job) is not None)
 
     def _find_long(self, step: Step) -> list[Removed]:
         """Judge updates that were accepted before there was anything to compare them with."""
@@ -193,14 +210,17 @@ class Server:
         if problem is None:
             return taken, []
         culprits = find_culprits(self.algorithm, before, step, updates, clients)
-        bad, clients_in_step = ({update.job.client for update in part} for part in (culprits, updates))
-        if len(bad) > 1 and 2 * len(bad) > len(clients_in_step):  # a single client must not end the run
+        self.undone += 1
+        bad, all_clients = ({update.job.client for update in part} for part in (culprits, updates))
+        bad = {client for client in bad if self.ledger.is_member(client)}
+        most = len(bad) > 1 and 2 * len(bad) > len(all_clients)  # a single client must not end the run
+        if most or self.undone > self.ledger.schedule.patience:
             raise Diverged(f"step {step.index + 1} gave {problem} that is not finite")
         return None, [Removed(update.job, UNDONE) for update in culprits]
 
     def _commit(self, step: Step, taken: Taken) -> list[Update]:
         """Line 17: the model moves to x_{t+1}, and the buffer is emptied. Return the updates of the step."""
-        self.state = taken.state
+        self.state, self.undone = taken.state, 0
         if self.accountant:
             self.accountant.add(job.client for job in step.jobs)
         for job in step.jobs:
@@ -221,6 +241,8 @@ class Server:
         """Return the error for a run whose last updates were all refused."""
         reasons = ", ".join(f"{reason}: {count}" for reason, count in self.refused.items())
         text = f"the last {last} updates were all refused (refused so far: {reasons})"
+        if len(self.streak_clients) == 1 and self.ledger.clients > 1:
+            return NoUsableUpdates(f"{text}: all of client {min(self.streak_clients)}, and a step needs more clients")
         if not self.streak or any(reason in _DIVERGING for reason in self.streak):
             return Diverged(text)
         return NoUsableUpdates(f"{text}: check the clients' data and code")
@@ -250,10 +272,12 @@ class Server:
         if len(self._ended) > _REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
-    def _refuse(self, reason: str, jobs: list[Job], removed: Sequence[Removed] = ()) -> Received:
+    def _refuse(self, job: Job, reason: str, jobs: list[Job], removed: Sequence[Removed] = ()) -> Received:
         self.refused[reason] += 1
-        self.streak[reason] += 1
-        return Received(jobs, None, reason, removed=removed)
+        if reason != TOO_EARLY:
+            self.streak[reason] += 1
+            self.streak_clients.add(job.client)
+        return Received([*jobs, *self.drop(job, reason)], None, reason, removed=removed)
 
     def _assign(self, jobs: list[Job], before: Model | None = None) -> list[Job]:
         """Store the model that each job starts from, and the model that its delta is taken against, if they differ.

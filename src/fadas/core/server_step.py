@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
+from torch import Tensor
+
 from fadas.core.accountant import Accountant
 from fadas.core.ledger import Step
 from fadas.core.model import ServerState, ServerStep, Update
@@ -81,8 +83,19 @@ def describe_not_finite(before: ServerState, after: ServerState) -> str | None:
     """
     if not (all_finite(after.model.params) and all_finite(after.model.buffers, before.model.buffers)):
         return "a model"
-    finite = all(all_finite(after.slots[name]) for name in MOMENTS if name in after.slots)
+    changed = {name: slot for name, slot in after.slots.items() if slot is not before.slots.get(name)}
+    finite = all(_stays_finite(name, slot, before.slots.get(name)) for name, slot in changed.items())
     return None if finite else "an optimizer's memory"
+
+
+def _stays_finite(name: str, slot: Tensor, before: Tensor | None) -> bool:
+    """Return False if a slot holds infinities that it did not hold. Those that a user's part begins with are allowed."""
+    if name.startswith("h.") and name != "h.sum":  # CA2FL's cache holds accepted deltas
+        return True
+    if not slot.is_floating_point() or all_finite(slot):
+        return True
+    must_be_finite = name in MOMENTS or name.startswith("torch.")
+    return not must_be_finite and (before is None or not all_finite(before))
 
 
 def find_culprits(

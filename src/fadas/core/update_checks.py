@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fadas.core.model import Model, Update
 from fadas.core.recent_updates import RecentUpdates
+from fadas.core.records import LATEST
 from fadas.validate import at_least, not_negative, one_of, positive
 
 TOO_LONG = "norm above bound"
@@ -51,7 +52,7 @@ class Checks:
     def __call__(self, update: Update, model: Model) -> tuple[Update, str | None]:
         """Return the update to accept, and why to refuse it (None: accept it). These checks need no other updates."""
         for given, expected in ((update.delta, model.params), (update.buffers, model.buffers)):
-            if given.layout != torch.strided or given.is_meta:
+            if not isinstance(given, Tensor) or given.layout != torch.strided or given.is_meta or given.is_nested:
                 return update, "not a dense tensor"
             if given.shape != expected.shape:
                 return update, "wrong shape"
@@ -61,8 +62,10 @@ class Checks:
             return update, "not finite"
         if not update.examples > 0:
             return update, "no examples"
-        if not math.isfinite(update.examples):
+        if update.examples >= LATEST:
             return update, "not finite"
+        if update.delta.requires_grad:  # else the server's state would keep the client's graph
+            update = replace(update, delta=update.delta.detach())
         return self.limit(update, None, self.norm)
 
     @property
@@ -95,7 +98,7 @@ class Checks:
     def cap_examples(self, updates: Sequence[Update], recent: RecentUpdates) -> Sequence[Update]:
         """Return the updates of a step. Claims of too many examples are reduced to what may count."""
         median = recent.examples if self.examples_factor else None
-        caps = [self.examples, self.examples_factor * median if self.examples_factor and median else None]
+        caps = [self.examples, float(self.examples_factor) * median if self.examples_factor and median else None]
         if not (limits := [cap for cap in caps if cap is not None]):
             return updates
         most = max(1, int(min(limits)))

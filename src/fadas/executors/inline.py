@@ -10,6 +10,7 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
+from fadas.validate import MOST_THREADS, at_least, at_most
 
 
 class Inline(Executor):
@@ -43,6 +44,8 @@ class Inline(Executor):
         precision: Precision = "fp32",
         threads: int | None = None,
     ) -> None:
+        at_least(1, threads=threads)
+        at_most(MOST_THREADS, threads=threads)
         self.task, self.local, self.seed, self.device = task, local, seed, device
         self.evaluation = FlatModule(task.module(seed), device)
         self._autocast, self._threads = use_precision(precision, device), threads or 1

@@ -26,9 +26,8 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
-from fadas.validate import at_least
+from fadas.validate import MOST_WORKERS, at_least, at_most
 
-_MOST = 1000  # workers
 _ATTEMPTS = 3  # a job that crashes its worker this often, for example because memory runs out, ends the run
 
 
@@ -190,8 +189,7 @@ class Processes(Pool[Slot]):
                 "processes if it sees a GPU. To hide the GPUs, set the environment variable CUDA_VISIBLE_DEVICES="
             )
         at_least(1, workers=workers)
-        if workers is not None and workers > _MOST:
-            raise ValueError(f"workers must be at most {_MOST}, got {workers}")
+        at_most(MOST_WORKERS, workers=workers)
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []

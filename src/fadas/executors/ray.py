@@ -30,7 +30,7 @@ from fadas.executors.torch_settings import Precision, use_precision
 from fadas.executors.worker_pool import Pool
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
-from fadas.validate import at_least
+from fadas.validate import MOST_WORKERS, at_least, at_most
 
 _RETRIES = 3  # how often a job that crashes its worker is repeated
 _PATIENCE = 120  # seconds to wait for an unreachable worker: Ray takes a while to notice that a node is gone
@@ -170,6 +170,7 @@ class Ray(Pool[Any]):
         except ImportError:
             raise ValueError("the ray executor needs Ray: run pip install -e '.[ray]' in a checkout") from None
         at_least(1, workers=workers)
+        at_most(MOST_WORKERS, workers=workers)
         super().__init__(task, local, seed)
         if torch.bfloat16 in (self._flat.params.dtype, self._flat.buffers.dtype):
             raise ValueError('models in bfloat16 cannot be sent to Ray workers; use float32 and precision = "bf16"')

@@ -9,6 +9,7 @@ from typing import Any
 from fadas.errors import ConfigError, unknown_name
 from fadas.registry import Table
 from fadas.runs.serialization import flatten, toml_value
+from fadas.validate import whole_number
 
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
@@ -146,7 +147,23 @@ def _has_setting(table: Any, key: str) -> bool:
     return True
 
 
+def _check_whole_numbers(value: Any, where: str = "") -> None:
+    """Refuse whole numbers that a run's files could not hold. Python reads them at any length."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_whole_numbers(item, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        for item in value:
+            _check_whole_numbers(item, where)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        try:
+            whole_number(**{where: value})
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 def _check_form(tables: dict[str, Any], path: Path) -> None:
+    _check_whole_numbers(tables)
     for key, value in tables.items():
         if key not in SECTIONS:
             raise unknown_name("section", key, SECTIONS)

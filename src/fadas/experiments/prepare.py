@@ -1,8 +1,11 @@
 """From a run's settings to its task, plan and simulation."""
 
+import warnings
+from collections.abc import Sequence
+
 import torch
 
-from fadas.errors import ConfigError, first_line
+from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.settings import RunConfig
@@ -11,6 +14,7 @@ from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
+from fadas.validate import MOST_UPDATES
 
 
 def make_task(config: RunConfig) -> Task:
@@ -49,11 +53,31 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
     try:
+        _check_time(config, sizes)
         return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
     except ValueError as error:
         raise ConfigError(f"algorithms.{config.label}: {error}") from None
     except ArithmeticError:
         raise ConfigError("delays: these parameters give infinite durations") from None
+
+
+def _check_time(config: RunConfig, sizes: Sequence[int] | None) -> None:
+    """Refuse a time limit that lets in far too many updates, before planning them takes all the memory.
+
+    The number is estimated from the first updates. Only an estimate beyond all doubt is refused: delays may change.
+    """
+    if config.run.time is None or config.run.steps is not None or config.run.updates is not None:
+        return
+    few = {"updates": max(1000, config.schedule.buffer), "time": config.run.time}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FadasWarning)  # the whole plan repeats them
+        first = plan(config.schedule, config.clients, config.delays, **few, seed=config.seed, sizes=sizes)
+    updates = first.arrivals.size * config.run.time / float(first.time[-1])
+    if updates > 100 * MOST_UPDATES.most:
+        raise ValueError(
+            f"run.time ({config.run.time:g}) leaves time for about {updates:.0e} updates; a plan holds at most "
+            f"{MOST_UPDATES}. Set run.updates too"
+        )
 
 
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:

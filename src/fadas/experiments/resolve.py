@@ -35,6 +35,7 @@ from fadas.simulation.delays import DELAYS, Delays, Table as DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
 from fadas.training.sgd import LocalSGD
+from fadas.validate import MOST_THREADS, at_least, at_most
 
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
 _PART_FIELDS = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
@@ -214,8 +215,11 @@ def _make_executor(given: Table) -> _ExecutorChoice:
     section = {"name": DEFAULT_EXECUTOR, **given}
     device = convert(section.pop("device", "cpu"), str, "executor.device")
     threads = convert(section.pop("threads", None), int | None, "executor.threads")
-    if threads is not None and threads < 1:
-        raise ConfigError(f"executor.threads must be at least 1, got {threads}")
+    try:
+        at_least(1, threads=threads)
+        at_most(MOST_THREADS, threads=threads)
+    except ValueError as error:
+        raise ConfigError(f"executor.{error}") from None
     own = {"device": device, "threads": threads}
     chosen = _choose(EXECUTORS, section, "executor", own, _EXECUTOR_ARGUMENTS, also_known=("device", "threads"))
     traits = executor_traits(chosen.factory)

@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from fadas.experiments.provenance import provenance
 from fadas.experiments.settings import RunConfig
 from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
 from fadas.runs.folder import METRICS, MODEL, PARTITION, Claim, checkpoints
-from fadas.runs.reader import read_records
 from fadas.runs.serialization import atomic_file
 from fadas.runs.sinks import SINKS
-from fadas.runs.summary import Outcome, Summary, summarise
-from fadas.runs.writer import Writer, valid_length
+from fadas.runs.summary import Outcome, Summary, Tally
+from fadas.runs.writer import Writer, valid_length, written_records
 from fadas.simulation.simulator import Simulation
 from fadas.simulation.snapshot import restore, take
 
@@ -104,7 +102,9 @@ class _Execution:
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
         self.writer = Writer(claim, kept, sinks)
-        self.records = [] if kept is None else read_records(self.folder / METRICS)
+        self.tally = Tally(config.run.target)
+        for record in () if kept is None else written_records(self.folder):
+            self.tally.add(record)
         self.checkpoints = BackgroundWriter()
         self.save_is_due = False
         if counts := simulation.task.label_counts():
@@ -119,7 +119,7 @@ class _Execution:
         simulation = self.simulation
         try:
             for record in simulation:
-                self.records.append(record)
+                self.tally.add(record)
                 self.writer.append(record)
                 on_record(record)
                 self._save_if_due(record.step)
@@ -130,9 +130,8 @@ class _Execution:
         if not simulation.complete:
             step = self._save_now()
             raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
-        if self.records[-1].metrics is None:  # an update refused after this record made it the last
-            self.records[-1] = replace(self.records[-1], metrics=simulation.metrics)
-            self.writer.replace_last(self.records[-1])
+        if self.tally.lacks_evaluation:  # an update refused after this record made it the last
+            self.writer.replace_last(self.tally.add_evaluation(simulation.metrics))
         self.writer.require_held()
         _save_model(simulation, self.folder)
         return self._finish()
@@ -161,7 +160,7 @@ class _Execution:
             raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
         for older in checkpoints(self.folder)[1:]:  # many runs may be paused: one checkpoint each is enough
             older.unlink(missing_ok=True)
-        return summarise(self.records, self.config.run.target)
+        return self.tally.outcome()
 
     def _finish(self, diverged: str | None = None) -> Summary:
         config, origin = self.config, {**self.origin, "commit": ", ".join(self.commits)}
@@ -170,7 +169,7 @@ class _Execution:
             algorithm=config.label,
             seed=config.seed,
             place=config.place,
-            **vars(summarise(self.records, config.run.target, diverged)),
+            **vars(self.tally.outcome(diverged)),
             wall=self.simulation.progress.wall,
             **origin,
         )
@@ -186,11 +185,11 @@ class _Execution:
     def disk_full(self, error: OSError) -> DiskFull:
         last = next(iter(checkpoints(self.folder)), None)
         rest = f"{last.name} is intact" if last else "there is no checkpoint yet"
-        return DiskFull(f"{self.folder}: {error.strerror} after step {len(self.records)}; {rest}")
+        return DiskFull(f"{self.folder}: {error.strerror} after step {self.tally.step}; {rest}")
 
     def failed(self, error: Exception) -> ConfigError:
         text = first_line(error) if str(error) else "no reason given"
-        return ConfigError(f"{self.folder}: failed after step {len(self.records)}: {type(error).__name__}: {text}")
+        return ConfigError(f"{self.folder}: failed after step {self.tally.step}: {type(error).__name__}: {text}")
 
     def _restore(self, say: Say) -> int | None:
         """Bring the simulation to the newest good checkpoint. Return how much of metrics.jsonl belongs to it."""

@@ -11,7 +11,7 @@ from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
 from fadas.training.sgd import LocalSGD
-from fadas.validate import at_least
+from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, at_least, at_most, positive, whole_number
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class ScheduleSettings:
     refill: Refill | None = None
     per_client: int = 0
     excess: Excess = "wait"
+
+    def __post_init__(self) -> None:
+        at_most(MOST_BUFFER, buffer=self.buffer)
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,18 @@ class RunSettings:
     def __post_init__(self) -> None:
         if self.steps is None and self.updates is None and self.time is None:
             raise ValueError("set a limit: steps, updates or time")
-        for name in ("steps", "updates", "time", "eval_every"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        at_least(1, steps=self.steps, updates=self.updates, eval_every=self.eval_every)
         at_least(0, checkpoint_every=self.checkpoint_every)
+        at_most(MOST_STEPS, eval_every=self.eval_every, checkpoint_every=self.checkpoint_every)
+        if self.time is not None:
+            positive(time=self.time)
         if self.target is not None and not 0 < self.target <= 1:
             raise ValueError(f"target must be an accuracy above 0 and at most 1, got {self.target}")
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target needs a target")
+        at_most(MOST_SEEDS, **{"the number of seeds": len(self.seeds)})
+        for seed in self.seeds:
+            whole_number(seeds=seed)
         if not self.seeds or any(seed < 0 for seed in self.seeds) or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds must be different numbers, none negative, got {list(self.seeds)}")
 

@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from fadas.core.records import Record
 from fadas.errors import Busy, ConfigError
 from fadas.experiments.experiment_file import put_setting
 from fadas.experiments.resolve import resolve
 from fadas.registry import Table, lookup, parameters_of
-from fadas.runs.folder import METRICS, Finished, claim, find_finished
-from fadas.runs.reader import read_record
+from fadas.runs.folder import Finished, claim, find_finished
 from fadas.runs.serialization import flatten
-from fadas.runs.summary import Outcome, summarise
+from fadas.runs.summary import Outcome, Tally
+from fadas.runs.writer import written_records
 from fadas.tasks import TASKS
+from fadas.validate import MOST_POINTS, shorten
 
 
 def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
@@ -30,6 +31,9 @@ def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"sweep.{label}.{key} must be a list of values, got {values!r}")
+    if (points := prod(map(len, axes.values()))) > MOST_POINTS.most:
+        raise ConfigError(f"sweep.{label}: the number of points must be at most {MOST_POINTS}, got {shorten(points)}")
+    for key, values in axes.items():
         if twice := [value for k, value in enumerate(values) if value in values[:k]]:
             raise ConfigError(f"sweep.{label}.{key} holds {twice[0]!r} twice")
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())] if axes else []
@@ -168,10 +172,10 @@ def _find_finished(folder: Path, tables: Table) -> tuple[Outcome | None, Busy | 
 
 def _outcome_at(folder: Path, updates: float) -> Outcome | None:
     """Return what a run amounted to when it had that many updates, if it has got that far."""
-    records: list[Record] = []
+    tally = Tally()
     with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
-        for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
-            records.append(read_record(line))
-            if records[-1].updates >= updates:
-                return summarise(records)
+        for record in written_records(folder):
+            tally.add(record)
+            if record.updates >= updates:
+                return tally.outcome()
     return None

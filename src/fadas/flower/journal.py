@@ -19,11 +19,10 @@ from fadas.errors import Busy, ConfigError, Damaged, Foreign
 from fadas.flower.options import Options
 from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
 from fadas.runs.folder import CONFIG, METRICS, MODEL, SUMMARY, Claim, Finished, checkpoints, claim
-from fadas.runs.reader import read_records
 from fadas.runs.same_run import DEPLOYMENT, differing_settings
 from fadas.runs.serialization import atomic_file, parse_toml
-from fadas.runs.summary import Summary, summarise
-from fadas.runs.writer import Writer, valid_length
+from fadas.runs.summary import Summary, Tally
+from fadas.runs.writer import Writer, valid_length, written_records
 
 LoadState = Callable[[Mapping[str, Tensor], Mapping[str, Any]], int]  # returns the number of server steps
 
@@ -43,7 +42,7 @@ class Journal:
         self._experiment, self._options, self._steps = folder.name, options, steps
         self.damaged: list[Path] = []  # checkpoints that were passed over
         self._writer: Writer | None = None
-        self._records: list[Record] = []
+        self._tally = Tally()
         self._tables = {
             "name": folder.name,
             "task": {"name": DEPLOYMENT, "reply": options.reply, "arrays": arrays},
@@ -104,7 +103,8 @@ class Journal:
             return False
         self.damaged = unusable
         self._writer.write_config(self._tables)  # there may be more steps to do than at first
-        self._records = read_records(self.folder / METRICS)
+        for record in written_records(self.folder):
+            self._tally.add(record)
         return True
 
     def _load_checkpoint(self, path: Path, load_state: LoadState) -> int | None:
@@ -142,7 +142,7 @@ class Journal:
     def append(self, record: Record) -> None:
         """Write the record of a server step."""
         assert self._writer
-        self._records.append(record)
+        self._tally.add(record)
         self._writer.append(record)
 
     def finish(self, state_dict: Mapping[str, Tensor], wall: float, key: str) -> None:
@@ -176,7 +176,7 @@ class Journal:
             algorithm=self._options.name,
             seed=self._options.seed,
             place=0,
-            **vars(summarise(self._records, diverged=diverged)),
+            **vars(self._tally.outcome(diverged)),
             wall=wall,
             versions={"fadas": fadas.__version__, "torch": torch.__version__},
         )

@@ -6,6 +6,7 @@ from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageTyp
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.core.records import LATEST
 from fadas.flower.arrays import ArrayLayout
 
 
@@ -64,4 +65,5 @@ def parse_reply(job: Job, content: RecordDict, base: Model, layout: ArrayLayout,
         metrics |= {name: float(v) for name, v in record.items() if isinstance(v, int | float)}
     examples = int(metrics.get("num-examples", 1))
     loss = metrics.get("train_loss", metrics.get("train-loss", metrics.get("loss", float("nan"))))
+    loss = loss if abs(loss) < LATEST else float("nan")  # a number that no file of ours may hold
     return Update(job, delta, model.buffers, start, examples, {"loss": loss})

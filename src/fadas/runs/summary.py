@@ -1,11 +1,12 @@
 """The summary of a run: summary.json."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fadas.core.records import Record, tau_statistics
+from fadas.core.records import Record, counted_tau_statistics
 
 _LAST = 5  # evaluations: the paper reports the mean and standard deviation over the last five
 
@@ -89,7 +90,93 @@ class Summary(Outcome):
         return {**{name: values[name] for name in ("experiment", "algorithm", "seed", "place")}, **values}
 
 
-def summarise(records: Sequence[Record], target: float | None = None, diverged: str | None = None) -> Outcome:
+class Tally:
+    """The results of a run so far, from records that are added one by one and not kept.
+
+    Memory does not grow with the run. The delays are counted by value, because the median needs all of them.
+
+    Args:
+        target: An accuracy to reach.
+
+    Example:
+        >>> tally = Tally(target=0.9)
+        >>> for record in simulation:
+        ...     tally.add(record)
+        >>> print(tally.outcome().accuracy)
+    """
+
+    def __init__(self, target: float | None = None) -> None:
+        self._target = target
+        self._taus: Counter[int] = Counter()  # how many steps have this largest delay
+        self._accuracies: deque[float] = deque(maxlen=_LAST)
+        self._reached: float | None = None  # when an evaluation first reached the target
+        self._last: Record | None = None
+
+    @property
+    def step(self) -> int:
+        """The number of the last step; 0 before the first one."""
+        return self._last.step if self._last else 0
+
+    def add(self, record: Record) -> None:
+        """Take the record of the next step."""
+        self._taus[max(job.tau for job in record.jobs)] += 1
+        self._take_evaluation(record)
+
+    @property
+    def lacks_evaluation(self) -> bool:
+        """Whether the model was not evaluated after the last step."""
+        return self._last is not None and self._last.metrics is None
+
+    def add_evaluation(self, metrics: dict[str, float] | None) -> Record:
+        """Add an evaluation to the last record, which lacks one. Return the new record."""
+        assert self._last is not None
+        record = replace(self._last, metrics=metrics)
+        self._take_evaluation(record)
+        return record
+
+    def _take_evaluation(self, record: Record) -> None:
+        self._last = record
+        if (accuracy := measured_accuracy(record)) is None:
+            return
+        self._accuracies.append(accuracy)
+        if self._target is not None and self._reached is None and accuracy >= self._target:
+            self._reached = record.time
+
+    def outcome(self, diverged: str | None = None) -> Outcome:
+        """Return the results so far.
+
+        Args:
+            diverged: Why the run diverged. Such a run has no accuracy.
+        """
+        last = self._last
+        accuracies = self._accuracies if diverged is None else ()
+        mean, deviation = _mean_and_deviation(accuracies)
+        return Outcome(
+            step=self.step,
+            updates=last.updates if last else 0,
+            time=last.time if last else 0.0,
+            dropped=last.dropped if last else 0,
+            expired=last.expired if last else 0,
+            refused=last.refused if last else {},
+            privacy=last.privacy if last else None,
+            metrics=dict(last.metrics) if last and last.metrics is not None else None,
+            **counted_tau_statistics(self._taus),
+            accuracy=mean,
+            accuracy_std=deviation,
+            target=self._target if diverged is None else None,
+            time_to_target=self._reached if diverged is None else None,
+            diverged=diverged,
+        )
+
+
+def _mean_and_deviation(values: Collection[float]) -> tuple[float | None, float | None]:
+    if not values:
+        return None, None
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def summarise(records: Iterable[Record], target: float | None = None, diverged: str | None = None) -> Outcome:
     """Return the results of a run, computed from its records.
 
     Args:
@@ -97,27 +184,10 @@ def summarise(records: Sequence[Record], target: float | None = None, diverged: 
         target: An accuracy to reach.
         diverged: Why the run diverged. Such a run has no accuracy.
     """
-    reached = [(record.time, value) for record in records if (value := measured_accuracy(record)) is not None]
-    last = records[-1] if records else None
-    accuracies = [value for _, value in reached[-_LAST:]] if diverged is None else []
-    mean = sum(accuracies) / len(accuracies) if accuracies else None
-    target = target if diverged is None else None
-    return Outcome(
-        step=last.step if last else 0,
-        updates=last.updates if last else 0,
-        time=last.time if last else 0.0,
-        dropped=last.dropped if last else 0,
-        expired=last.expired if last else 0,
-        refused=last.refused if last else {},
-        privacy=last.privacy if last else None,
-        metrics=dict(last.metrics) if last and last.metrics is not None else None,
-        **tau_statistics(max(job.tau for job in record.jobs) for record in records),
-        accuracy=mean,
-        accuracy_std=None if mean is None else math.sqrt(sum((a - mean) ** 2 for a in accuracies) / len(accuracies)),
-        target=target,
-        time_to_target=None if target is None else next((time for time, a in reached if a >= target), None),
-        diverged=diverged,
-    )
+    tally = Tally(target)
+    for record in records:
+        tally.add(record)
+    return tally.outcome(diverged)
 
 
 def measured_accuracy(record: Record) -> float | None:

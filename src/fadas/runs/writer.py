@@ -6,19 +6,21 @@ summary.json holds an unfinished run.
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fadas.core.records import Record
 from fadas.runs import lock
 from fadas.runs.folder import CONFIG, METRICS, SUMMARY, Claim, is_checkpoint, remove_run
 from fadas.runs.formats import FORMAT
+from fadas.runs.reader import read_record
 from fadas.runs.serialization import to_json, to_toml, write_text
 from fadas.runs.sinks import Sink
 from fadas.runs.summary import Summary
 
 Mark = tuple[int, str]  # bytes of metrics.jsonl, and their checksum
+_BLOCK = 1 << 20  # bytes that are read at once
 
 
 class Writer:
@@ -36,7 +38,7 @@ class Writer:
             remove_run(self.folder)
             self.write_config(claim.tables)
         self._metrics = (self.folder / METRICS).open("r+b" if kept else "wb")
-        self._digest = hashlib.sha256(self._metrics.read(kept) if kept else b"")
+        self._digest = _digest(self._metrics, kept or 0)
         self._metrics.truncate(kept or 0)
         self._metrics.seek(0, os.SEEK_END)
         for sink in sinks:
@@ -111,6 +113,22 @@ def valid_length(folder: Path, mark: Sequence[Any]) -> int:
     """
     length, digest = mark
     with (folder / METRICS).open("rb") as file:
-        if hashlib.sha256(file.read(length)).hexdigest() != digest:
+        if _digest(file, length).hexdigest() != digest:
             raise ValueError("metrics.jsonl does not match this checkpoint")
     return length
+
+
+def written_records(folder: Path) -> Iterator[Record]:
+    """Yield the records in a folder's metrics.jsonl one by one. A long run's records would fill the memory."""
+    with (folder / METRICS).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            yield read_record(line, number)
+
+
+def _digest(file: IO[bytes], length: int) -> Any:
+    """Return the checksum of the next `length` bytes of a file, as an object that takes more of them."""
+    digest = hashlib.sha256()
+    while length and (block := file.read(min(length, _BLOCK))):
+        digest.update(block)
+        length -= len(block)
+    return digest

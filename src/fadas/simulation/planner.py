@@ -254,7 +254,7 @@ class _Timeline:
         before = ledger.version - bool(step)
         self.taken.extend(old.taken[: before * old.schedule.buffer].tolist())
         if step:
-            self._take(step)
+            self.taken.extend(job.id for job in step.jobs)
         if self.taken:
             self._closed = 1 + int(np.flatnonzero(old.ended[: position + 1] == self.taken[-1])[0])
         self.running = [(self.end[id], id) for id in ledger.running if id < jobs]
@@ -295,14 +295,11 @@ class _Timeline:
             self.dispatch(jobs, now)
             if step:
                 times.append(now)
-                self._take(step)
+                self.taken.extend([job.id for job in step.jobs])
                 self._closed = last_arrival
         if not times:
             raise ValueError(f"the time limit ({until}) ends before the first server step")
         del self.ended[self._closed :]  # later endings belong to a step that was never taken
-
-    def _take(self, step: Step) -> None:
-        self.taken.extend(job.id for job in step.jobs)
 
     def _possible_causes(self) -> str:
         """Return what may keep updates from arriving."""

@@ -11,7 +11,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Update
 from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
-from fadas.core.server import Received, Server
+from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.update_checks import Checks
 from fadas.errors import Diverged, Unsuitable, unknown_name
 from fadas.executors import DEFAULT, EXECUTORS, Executor, fallbacks
@@ -207,7 +207,7 @@ class Simulation:
         if received.refused:
             progress.refusals.append(progress.position)
             refused = [*refused, int(self.plan.ended[progress.position])]
-            progress.since += 1
+            progress.since += received.refused != TOO_EARLY
         if progress.since > self.plan.schedule.patience:
             raise self.server.gave_up(progress.since)
         try:

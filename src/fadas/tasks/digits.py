@@ -11,7 +11,7 @@ from torch import nn
 from fadas.rng import HOLDOUT, PARTITION
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task
-from fadas.validate import at_least
+from fadas.validate import MOST_WIDTH, at_least, at_most
 
 
 def digits(
@@ -41,6 +41,7 @@ def digits(
         >>> task = digits(clients=20, alpha=0.1)
     """
     at_least(1, hidden=hidden)
+    at_most(MOST_WIDTH, hidden=hidden)
     pixels, labels = _load_digits()
     images = (pixels / 16.0).astype(np.float32)
     train, test = split_off(len(labels), 0.2, np.random.default_rng([0, HOLDOUT]))

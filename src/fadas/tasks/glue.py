@@ -22,7 +22,7 @@ from fadas.tasks import encoders
 from fadas.tasks.downloads import data_folder
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task, accuracy
-from fadas.validate import at_least
+from fadas.validate import MOST_LENGTH, MOST_RANK, at_least, at_most
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def glue(
     """
     at_least(1, limit=limit, rank=rank)
     at_least(3, max_length=max_length)
+    at_most(MOST_RANK, rank=rank)
+    at_most(MOST_LENGTH, max_length=max_length)
     layout = LAYOUTS[name]
     texts = {split: read_tsv(layout, split, limit) for split in ("train", "dev")}
     tokenize = encoders.tokenizer(encoder, max_length)

@@ -37,6 +37,7 @@ def deal(
         shards: The pieces per client of the partition "shards".
     """
     at_least(1, clients=clients)
+    _require_examples(len(labels), clients=clients, shards=shards if kind == "shards" else 1)
     if kind == "dirichlet":
         parts = dirichlet(labels, clients, rng, alpha)
     elif kind == "dirichlet-capped":
@@ -122,14 +123,19 @@ def natural(owners: Sequence[Any]) -> dict[Any, np.ndarray]:
 
 def _fill_empty(parts: list[np.ndarray]) -> list[np.ndarray]:
     """Give each empty client an example of the largest client."""
-    total = sum(len(part) for part in parts)
-    if total < len(parts):
-        raise ValueError(f"clients must be at most the number of training examples ({total}), got {len(parts)}")
+    _require_examples(sum(len(part) for part in parts), clients=len(parts))
     for client, part in enumerate(parts):
         if not len(part):
             largest = max(range(len(parts)), key=lambda c: len(parts[c]))
             parts[client], parts[largest] = parts[largest][-1:], parts[largest][:-1]
     return parts
+
+
+def _require_examples(examples: int, **values: int) -> None:
+    """Refuse more clients, or more pieces per client, than there are examples."""
+    for name, value in values.items():
+        if value > examples:
+            raise ValueError(f"{name} must be at most the number of training examples ({examples}), got {value}")
 
 
 def share_of(examples: int, share: float) -> int:

@@ -17,6 +17,7 @@ from fadas.errors import ConfigError
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
+from fadas.validate import MOST_BATCHES
 
 _FEW = 4  # examples to try things with
 
@@ -36,10 +37,12 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     | a module or loss that keeps state in a Python attribute        | results would depend on earlier jobs       |
     | outputs [B, 1] beside targets [B], if the loss broadcasts them | the run would learn nothing                |
     | BatchNorm where a client has a batch of one example            | the job would fail                         |
+    | more than a million batches in a job                           | the job would take hours                   |
 
     Raises:
         ConfigError: Something is refused. The message says what to change.
     """
+    _check_length(task, local)
     _check_labels(task)
     _check_transform(task)
     _check_module(flat, task)
@@ -54,6 +57,16 @@ def random_devices(flat: FlatModule, task: Task) -> set[str]:
         ConfigError: They draw from the global generator of Python or NumPy, which no job seeds.
     """
     return _draw_once(flat, task)[0]
+
+
+def _check_length(task: Task, local: LocalSGD) -> None:
+    """Refuse jobs that would take hours: many epochs over many small batches."""
+    batches, client = max((local.batches(size), client) for client, size in enumerate(task.sizes))
+    if batches > MOST_BATCHES.most:
+        raise ConfigError(
+            f"local: the batches of a job must be at most {MOST_BATCHES}, got {batches:,} for client {client}; choose "
+            "fewer epochs, a larger batch_size, or steps"
+        )
 
 
 def _check_labels(task: Task) -> None:

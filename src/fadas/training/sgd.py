@@ -14,7 +14,7 @@ from torch import Tensor
 from fadas.core.ledger import Job
 from fadas.rng import BATCHES, mix
 from fadas.tasks.task import Subsets, Task
-from fadas.validate import at_least, not_negative, positive
+from fadas.validate import MOST_BATCH_SIZE, MOST_BATCHES, at_least, at_most, not_negative, positive
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,21 @@ class LocalSGD:
         positive(lr=self.lr)
         not_negative(weight_decay=self.weight_decay)
         at_least(1, epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
+        at_most(MOST_BATCHES, epochs=self.epochs, steps=self.steps)
+        at_most(MOST_BATCH_SIZE, batch_size=self.batch_size)
 
     def short_batch(self, examples: int) -> int:
         """Return the size of the short last batch; 0 if there is none, or if it is never trained."""
         full, rest = divmod(examples, self.batch_size)
         return rest if self.steps is None or self.steps > full else 0
 
+    def batches(self, examples: int) -> int:
+        """Return how many batches a job of this many examples trains."""
+        return self.steps or self.epochs * math.ceil(examples / self.batch_size)
+
     def epochs_of(self, examples: int, generator: torch.Generator) -> Iterator[Tensor]:
         """Yield the order of the examples in each epoch. With `steps`, the last epoch may end after any full batch."""
-        left = self.steps or self.epochs * math.ceil(examples / self.batch_size)
+        left = self.batches(examples)
         while left > 0:
             order = torch.randperm(examples, generator=generator)[: left * self.batch_size]
             left -= math.ceil(len(order) / self.batch_size)

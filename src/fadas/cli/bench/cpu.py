@@ -1,7 +1,9 @@
 """`fadas bench cpu`: a small network, a small CNN, the engine's share of the time, and memory."""
 
 import gc
+import threading
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,19 +14,24 @@ from fadas.algorithms.presets import FADAS
 from fadas.cli.bench.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.errors import FadasWarning
 from fadas.executors import Batched, Executor, Inline, Processes, auto
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import Simulation, simulate
 from fadas.tasks.task import Task
 
 Row = dict[str, Any]
+Run = Callable[[float], int]  # (when to stop, in seconds) -> updates
+_ROUNDS = 3
+_SECONDS = 45.0  # for a table: on an idle machine, three rounds take less
 
 
-def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
+def bench_cpu(scale: float = 1.0, seconds: float = _SECONDS) -> dict[str, list[Row]]:
     """Compare executors with a plain PyTorch loop on one thread, end to end. Measure overhead and memory.
 
     Args:
         scale: Multiplies the number of server steps.
+        seconds: The time for each comparison with scale 1. On a busy machine, fewer and shorter runs fit into it.
 
     Returns:
         Tables by title.
@@ -35,6 +42,7 @@ def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
         mlp(),
         max(3, int(200 * scale)),
         {"inline, 1 thread": (1, Inline), "batched, 1 thread": (1, Batched), "auto": (cores, auto)},
+        seconds * max(1.0, scale),
     )
     images = _compare(
         small_cnn(),
@@ -44,6 +52,7 @@ def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
             f"{cores} processes x 1 thread": (1, partial(Processes, workers=cores)),
             "auto": (cores, auto),
         },
+        seconds * max(1.0, scale),
     )
     overhead = [
         _overhead("MLP 32-64-10", mlp(), max(3, int(50 * scale))),
@@ -58,45 +67,73 @@ def bench_cpu(scale: float = 1.0) -> dict[str, list[Row]]:
     }
 
 
-def _compare(task: Task, steps: int, candidates: dict[str, tuple[int, Callable[..., Executor]]]) -> list[Row]:
+def _compare(
+    task: Task, steps: int, candidates: dict[str, tuple[int, Callable[..., Executor]]], seconds: float
+) -> list[Row]:
     """Return the updates per second of the plain loop and each candidate, and their ratio to the plain loop.
-
-    Each has its best of three rounds. They take turns, so that noise of the machine affects all of them.
 
     Args:
         task: The task to train on.
         steps: The number of server steps.
         candidates: The number of torch threads and the executor, by name.
+        seconds: The time for all of it.
     """
     algorithm = FADAS()
     timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), CLIENTS, steps=steps, seed=1)
 
-    def run(threads: int, make: Callable[..., Executor]) -> None:
+    def run(threads: int, make: Callable[..., Executor], limit: float) -> int:
         torch.set_num_threads(threads)
         executor = make(task, LOCAL, 1)
-        list(simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps))
+        simulation = simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps)
+        timer = threading.Timer(limit, simulation.stop)
+        timer.start()
+        try:
+            for _ in simulation:
+                pass
+        finally:
+            timer.cancel()
+        return simulation.progress.updates
 
-    def plain() -> None:
+    def plain(limit: float) -> int:
         torch.set_num_threads(1)
-        plain_loop(task, LOCAL, timeline)
+        return plain_loop(task, LOCAL, timeline, limit)[1]
 
-    runs = {"plain PyTorch loop, 1 thread": plain}
+    runs: dict[str, Run] = {"plain PyTorch loop, 1 thread": plain}
     runs |= {name: partial(run, *candidate) for name, candidate in candidates.items()}
-    seconds = dict.fromkeys(runs, float("inf"))
     threads = torch.get_num_threads()
     try:
-        for _ in range(3):
-            for name, measure in runs.items():
-                begin = time.perf_counter()
-                measure()
-                seconds[name] = min(seconds[name], time.perf_counter() - begin)
+        plain(0.0)  # one step: torch loads some of its parts when they are first used
+        rates = _best_rates(runs, steps * BUFFER, seconds)
     finally:
         torch.set_num_threads(threads)
-    base = seconds["plain PyTorch loop, 1 thread"]
-    return [
-        {"what": name, "updates_per_s": steps * BUFFER / taken, "ratio": base / taken}
-        for name, taken in seconds.items()
-    ]
+    base = rates["plain PyTorch loop, 1 thread"]
+    return [{"what": name, "updates_per_s": rate, "ratio": rate / base} for name, rate in rates.items()]
+
+
+def _best_rates(runs: dict[str, Run], updates: int, seconds: float) -> dict[str, float]:
+    """Return the updates per second of each run, in the best of three rounds.
+
+    The runs take turns, so that noise of the machine affects all of them. Beside other programs, threads that wait for
+    each other make a run a hundred times as long. Each run therefore ends with its share of the time, and no round
+    begins for which there is no time.
+    """
+    rates = dict.fromkeys(runs, 0.0)
+    begin, longest, complete = time.perf_counter(), 0.0, True
+    for _ in range(_ROUNDS):
+        round_begin = time.perf_counter()
+        if round_begin + longest > begin + seconds:
+            complete = False
+            break
+        for name, run in runs.items():
+            run_begin = time.perf_counter()
+            done = run(seconds / len(runs))
+            rates[name] = max(rates[name], done / (time.perf_counter() - run_begin))
+            complete = complete and done == updates
+        longest = max(longest, time.perf_counter() - round_begin)
+    if not complete:
+        text = f"a comparison was cut short after {time.perf_counter() - begin:.0f} s, so its figures are less certain"
+        warnings.warn(text, FadasWarning, stacklevel=2)
+    return rates
 
 
 class _Clocked(Inline):
@@ -145,13 +182,18 @@ def _memory(clients: int, steps: int) -> Row:
     """
     task, algorithm = mlp(clients), FADAS()
     timeline = plan(algorithm.schedule(CONCURRENCY, BUFFER), clients, steps=steps, seed=1)
-    before = alive()
-    simulation = simulate(timeline, task, algorithm, LOCAL, executor=Inline(task, LOCAL, 1), eval_every=steps)
-    model = simulation.server.model.params.nbytes
-    peak = versions = 0
-    for _ in simulation:
-        peak = max(peak, alive() - before)
-        versions = max(versions, held(simulation))
+    gc.collect()
+    gc.freeze()  # `alive` need not look at what exists already: that would take most of the time
+    try:
+        before = alive()
+        simulation = simulate(timeline, task, algorithm, LOCAL, executor=Inline(task, LOCAL, 1), eval_every=steps)
+        model = simulation.server.model.params.nbytes
+        peak = versions = 0
+        for _ in simulation:
+            peak = max(peak, alive() - before)
+            versions = max(versions, held(simulation))
+    finally:
+        gc.unfreeze()
     return {
         "clients": clients,
         "model_bytes": model,
@@ -167,7 +209,7 @@ def held(simulation: Simulation) -> int:
 
 
 def alive() -> int:
-    """Return the size in bytes of all tensors that Python can reach. Shared memory is counted once."""
+    """Return the size in bytes of all tensors that Python's garbage collector sees. Shared memory is counted once."""
     gc.collect()
     tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}

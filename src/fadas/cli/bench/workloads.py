@@ -1,6 +1,8 @@
 """The workloads of the benchmarks: tasks of known size, and the plain loop that a researcher would write for them."""
 
 import copy
+import math
+import time
 from functools import partial
 from typing import Any
 
@@ -49,7 +51,7 @@ def small_cnn() -> Task:
     return _make_task(partial(cnn, 10), (3, 32, 32))
 
 
-def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> nn.Module:
+def plain_loop(task: Task, local: LocalSGD, timeline: Plan, seconds: float = math.inf) -> tuple[nn.Module, int]:
     """Train as a researcher would: one module, torch.optim.SGD on the client, Adam on the server, one job at a time.
 
     Each job starts from the version that the plan gives it.
@@ -58,10 +60,12 @@ def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> nn.Module:
         task: The task to train on.
         local: The batch size, steps, learning rate and weight decay of the clients.
         timeline: The plan.
+        seconds: End after the first server step that is done later than this.
 
     Returns:
-        The module with the final model.
+        The module with the final model, and the number of updates.
     """
+    end = time.perf_counter() + seconds
     module = task.module(timeline.seed)
     x = nn.Parameter(nn.utils.parameters_to_vector(module.parameters()).detach().clone())
     server = torch.optim.Adam([x], lr=1e-3, betas=(0.9, 0.99), amsgrad=True)
@@ -81,8 +85,10 @@ def plain_loop(task: Task, local: LocalSGD, timeline: Plan) -> nn.Module:
         x.grad = -mean
         server.step()
         versions.append(x.detach().clone())
+        if time.perf_counter() > end:
+            break
     nn.utils.vector_to_parameters(x.detach(), module.parameters())
-    return module
+    return module, (len(versions) - 1) * timeline.schedule.buffer
 
 
 def cifar() -> tuple[Task, str]:
