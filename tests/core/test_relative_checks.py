@@ -36,9 +36,9 @@ def send(server, jobs, *sizes):
 
 def test_delta_longer_than_multiple_of_median_is_refused():
     server, jobs = make_open_server(Checks(norm_factor=3.0))
-    assert not any(one.refused for one in send(server, jobs, 1.0, 2.0, 1.5))
+    assert [one.refused for one in send(server, jobs, 1.0, 2.0, 1.5)] == [None, "too early to judge", None]
     assert [one.refused for one in send(server, jobs, 4.0, 6.1)] == [None, "norm above bound"]
-    assert server.refused == {"norm above bound": 1}
+    assert server.refused == {"norm above bound": 1, "too early to judge": 1}
 
 
 def test_delta_longer_than_multiple_of_median_is_clipped():
@@ -76,19 +76,54 @@ def test_each_client_has_one_vote():
     assert recent.length == 2.0
     for client in range(3, 400):
         recent.add(client, 7.0, 1)
-    assert len(recent.state()) == 100
+    assert len(recent.state()["votes"]) == 100
     assert recent.length == 7.0
 
 
 def test_zero_deltas_are_no_reference():
     server, jobs = make_open_server(Checks(norm_factor=3.0))
-    assert not any(one.refused for one in send(server, jobs, 0.0, 0.0, 0.0, 5.0))
+    send(server, jobs, 0.0, 0.0)
+    assert not any(one.refused for one in send(server, jobs, 0.0, 0.0, 5.0))
+
+
+def test_reference_survives_where_most_updates_become_zero():
+    server, jobs = make_open_server(Checks(norm_factor=3.0), clients=4)
+    send(server, jobs, 1.0, 1.0, 1.0, 1.0)
+    send(server, jobs, *[0.0] * 8)
+    assert send(server, jobs, 1e15)[0].refused == "norm above bound"
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 3])
+def test_no_step_is_taken_before_three_clients_have_reported(buffer):
+    """A fast client alone may not move the model to where honest updates no longer count."""
+    server, jobs = make_open_server(Checks(norm_factor=3.0), clients=4, buffer=buffer)
+    bad = jobs.pop(0)
+    for _ in range(10):
+        received = server.receive(make_update(bad, server.model, delta=ONES * 1e18))
+        (bad,) = received.jobs  # the only idle client
+        assert received.step is None
+    send(server, jobs, 1.0, 1.0, 1.0)
+    send(server, jobs, 1.0, 1.0, 1.0)
+    assert server.state.version > 0
+    assert float(server.model.params.max()) < 6
+
+
+def test_clients_that_fail_or_are_away_are_not_waited_for():
+    server, jobs = make_open_server(Checks(norm_factor=3.0), clients=3, buffer=1)
+    assert send(server, jobs, 1.0)[0].refused == "too early to judge"
+    server.drop(jobs[1], "expired")
+    assert send(server, jobs, 1.0)[0].step
+
+
+def test_federation_of_two_takes_steps():
+    server, jobs = make_open_server(Checks(norm_factor=3.0), clients=2, buffer=2)
+    assert send(server, jobs, 1.0, 1.0)[1].step
 
 
 def test_relative_checks_are_off_by_default():
     server, jobs = make_open_server(None)
     assert not any(one.refused for one in send(server, jobs, 1.0, 1.0, 1.0, 1e15))
-    assert not server.recent.state()
+    assert not server.recent.state()["votes"]
 
 
 def test_saved_server_keeps_what_recent_updates_look_like():

@@ -5,8 +5,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fadas.runs.folder import read_summary
 from fadas.runs.reader import read_records

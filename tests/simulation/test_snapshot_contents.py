@@ -22,13 +22,13 @@ DAMAGE = {
     "slot.vhat is not finite": lambda t, v: t["slot.vhat"].__setitem__(3, math.inf),
     "delta is not finite": lambda t, v: t[f"{some_update(v)}.delta"].__setitem__(0, math.inf),
     "base is not finite": lambda t, v: t[f"{some_update(v)}.base"].__setitem__(0, math.nan),
-    "has -3 examples": lambda t, v: v["buffer"][0].__setitem__(1, -3),
+    "examples must be a finite number of at least 0, got -3": lambda t, v: v["buffer"][0].__setitem__(1, -3),
     "belongs to another run": lambda t, v: v["buffer"][0][0].__setitem__(1, 7),
     "position must be a whole number of at least 0, got -1": lambda t, v: v["progress"].update(position=-1),
     "updates must be a whole number of at least 0, got 2.5": lambda t, v: v["progress"].update(updates=2.5),
     "refused must be a whole number of at least 0, got -1": lambda t, v: v["refused"].update({"not finite": -1}),
     "spent must be a whole number of at least 0, got -5": lambda t, v: v.update(spent=[[0, -5]]),
-    "lengths and examples must be finite": lambda t, v: v.update(recent=[[0, math.inf, 5]]),
+    "lengths and examples must be finite": lambda t, v: v["recent"].update(votes=[[0, math.inf, 5]]),
     "version.*params is not finite": lambda t, v: next(
         tensor for name, tensor in t.items() if name.startswith("version.") and name.endswith("params")
     ).fill_(math.nan),

@@ -4,6 +4,7 @@ The ledger sees neither tensors nor clocks. The planner drives it with virtual t
 and both get the same jobs.
 """
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
@@ -72,9 +73,14 @@ class Schedule:
         """The number of consecutive failed jobs after which a run ends."""
         return 100 + 20 * self.concurrency
 
+    @property
+    def clients_per_step(self) -> int:
+        """The smallest number of clients that can fill the buffer."""
+        return math.ceil(self.buffer / self.per_client) if self.per_client else 0
+
     def can_step(self, clients: int) -> bool:
         """Return whether this many clients can fill the buffer."""
-        return not self.per_client or self.per_client * clients >= self.buffer
+        return clients >= self.clients_per_step
 
     def as_table(self) -> dict[str, Any]:
         """Return the settings as config.toml holds them. `excess` matters only with a limit per client."""
@@ -187,6 +193,11 @@ class Ledger:
             self._idle.remove(client)
         else:
             self._gone.add(client)
+
+    @property
+    def members(self) -> int:
+        """The number of clients that take part."""
+        return len(self._idle) + len(self.running) + len(self.waiting) - len(self._gone)
 
     def is_member(self, client: int) -> bool:
         """Return whether a client takes part: it has not left."""

@@ -35,8 +35,17 @@ class RecentUpdates:
         self._votes[client] = (length, examples)
         if len(self._votes) > _CLIENTS:
             del self._votes[next(iter(self._votes))]
-        if len(self._votes) >= ENOUGH:
+        if self.is_enough:
             self.length = median_low(length for length, _ in self._votes.values()) or self.length
+
+    def knows(self, client: int) -> bool:
+        """Return whether a client has a vote."""
+        return client in self._votes
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether three clients have reported."""
+        return len(self._votes) >= ENOUGH
 
     @property
     def examples(self) -> float | None:

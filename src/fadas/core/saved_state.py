@@ -11,10 +11,13 @@ from torch import Tensor
 from fadas.core.ledger import Job, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.core.recent_updates import RecentUpdates
+from fadas.core.records import LATEST
 from fadas.core.server import Server
 from fadas.core.server_step import take_step
 from fadas.core.update_checks import all_finite
 
+_SQUARES = ("v", "vhat", "t")  # slots that are never negative
+_KEPT = ("m", *_SQUARES, "h.sum")  # slots that every step of an optimizer that has them writes
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, and values that JSON can hold
 
 
@@ -33,6 +36,7 @@ def save_server(server: Server) -> State:
         "waiting": waiting,
         "recent": server.recent.state(),
         "unjudged": list(server.unjudged.items()),
+        "failed_early": sorted(server.failed_early),
         "refused": dict(server.refused),
         "spent": list(server.accountant.counts.items()) if server.accountant else [],
         "rules": server.algorithm.rules(),
@@ -49,7 +53,7 @@ def load_server(server: Server, tensors: Mapping[str, Tensor], values: Mapping[s
     like, version = server.model, saved_count(values["version"], "version")
     model = take_model(tensors, "", like)
     slots = {name.removeprefix("slot."): tensor for name, tensor in tensors.items() if name.startswith("slot.")}
-    _check_slots(server, slots)
+    _check_slots(server, slots, version)
     updates = load_updates("buffer", tensors, values["buffer"], like)
     updates += load_updates("waiting", tensors, values.get("waiting", []), like)
     received = {update.job.id: update for update in updates}
@@ -58,18 +62,20 @@ def load_server(server: Server, tensors: Mapping[str, Tensor], values: Mapping[s
     refused = Counter[str]({str(reason): saved_count(n, "refused") for reason, n in values["refused"].items()})
     spent = Counter[int]({saved_count(client, "spent"): saved_count(n, "spent") for client, n in values["spent"]})
     recent = RecentUpdates()
-    recent.load_state(values.get("recent", []))
+    if saved := values.get("recent"):
+        recent.load_state(saved)
     unjudged = {
         saved_count(id, "unjudged"): saved_number(length, "unjudged") for id, length in values.get("unjudged", [])
     }
+    failed_early = {saved_count(client, "failed_early") for client in values.get("failed_early", [])}
     server.algorithm = server.algorithm.with_rules(values["rules"])
     server.state, server.updates = ServerState(version, model, slots), received
-    server.refused, server.recent, server.unjudged = refused, recent, unjudged
+    server.refused, server.recent, server.unjudged, server.failed_early = refused, recent, unjudged, failed_early
     if server.accountant:
         server.accountant.counts = spent
 
 
-def _check_slots(server: Server, slots: Mapping[str, Tensor]) -> None:
+def _check_slots(server: Server, slots: Mapping[str, Tensor], version: int) -> None:
     """Refuse slots that are not as a server step makes them."""
     x, size = server.model, server.ledger.schedule.buffer
     jobs = tuple(Job(k, k, 0) for k in range(size))
@@ -84,6 +90,10 @@ def _check_slots(server: Server, slots: Mapping[str, Tensor]) -> None:
             raise ValueError(f"slot.{name} has the wrong shape or type")
         if all_finite(example) and not all_finite(tensor):
             raise ValueError(f"slot.{name} is not finite")
+    if missing := [name for name in made.slots if name in _KEPT and version and name not in slots]:
+        raise ValueError(f"slot.{missing[0]} is missing")
+    if negative := [name for name in _SQUARES if name in slots and bool((slots[name] < 0).any())]:
+        raise ValueError(f"slot.{negative[0]} must not be negative")
 
 
 def save_updates(kind: str, updates: Sequence[Update]) -> tuple[dict[str, Tensor], list[Any]]:
@@ -92,18 +102,31 @@ def save_updates(kind: str, updates: Sequence[Update]) -> tuple[dict[str, Tensor
     return tensors, [[list(u.job), u.examples, {k: float(v) for k, v in u.metrics.items()}] for u in updates]
 
 
-def load_updates(kind: str, tensors: Mapping[str, Tensor], values: Sequence[Any], like: Model) -> list[Update]:
+def load_updates(
+    kind: str, tensors: Mapping[str, Tensor], values: Sequence[Any], like: Model, accepted: bool = True
+) -> list[Update]:
     """Return the updates that `save_updates` saved.
 
+    Args:
+        kind: The beginning of their names.
+        tensors: Tensors by name.
+        values: Their jobs, examples and metrics.
+        like: A model of the same size.
+        accepted: Has the server accepted them? If not, they may hold anything of the right shape and type.
+
     Raises:
-        ValueError: An update is not one that a server would have accepted.
+        ValueError: An update is impossible.
     """
 
     def make_update(job: Job, examples: int, metrics: dict[str, float]) -> Update:
-        delta, base = (take_tensor(tensors, f"{kind}.{job.id}.{name}", like.params) for name in ("delta", "base"))
-        buffers = take_tensor(tensors, f"{kind}.{job.id}.buffers", like.buffers, like.buffers)
-        if not 0 < examples < math.inf:
-            raise ValueError(f"{kind}.{job.id} has {examples} examples")
+        where = f"{kind}.{job.id}"
+        delta = take_tensor(tensors, f"{where}.delta", like.params, finite=accepted)
+        base = take_tensor(tensors, f"{where}.base", like.params)
+        buffers = take_tensor(tensors, f"{where}.buffers", like.buffers, like.buffers, finite=accepted)
+        if not 0 < saved_number(examples, f"{where}.examples") < LATEST:
+            raise ValueError(f"{where} has {examples} examples")
+        if "loss" not in metrics:
+            raise ValueError(f"{where} has no loss")
         return Update(job, delta, buffers, base, examples, {str(name): float(value) for name, value in metrics.items()})
 
     return [
@@ -118,7 +141,9 @@ def take_model(tensors: Mapping[str, Tensor], prefix: str, like: Model) -> Model
     return Model(params, take_tensor(tensors, f"{prefix}buffers", like.buffers, like.buffers))
 
 
-def take_tensor(tensors: Mapping[str, Tensor], name: str, like: Tensor, infinite: Tensor | None = None) -> Tensor:
+def take_tensor(
+    tensors: Mapping[str, Tensor], name: str, like: Tensor, infinite: Tensor | None = None, finite: bool = True
+) -> Tensor:
     """Return the tensor of that name.
 
     Args:
@@ -126,6 +151,7 @@ def take_tensor(tensors: Mapping[str, Tensor], name: str, like: Tensor, infinite
         name: The name.
         like: A tensor of the expected shape and type.
         infinite: A tensor whose infinities (those of a mask) are allowed.
+        finite: Must all other elements be finite?
 
     Raises:
         ValueError: The tensor has another shape or type, or is not finite.
@@ -133,7 +159,7 @@ def take_tensor(tensors: Mapping[str, Tensor], name: str, like: Tensor, infinite
     tensor = tensors[name]
     if tensor.shape != like.shape or tensor.dtype != like.dtype:
         raise ValueError(f"{name} belongs to another model")
-    if not all_finite(tensor, infinite):
+    if finite and not all_finite(tensor, infinite):
         raise ValueError(f"{name} is not finite")
     return tensor
 

@@ -86,6 +86,7 @@ class Server:
         self.updates: dict[int, Update] = {}  # by job id: accepted, and not yet part of a step
         self.recent = RecentUpdates()
         self.unjudged: dict[int, float] = {}  # by job id: the norms of deltas that came too early to be compared
+        self.failed_early: set[int] = set()  # clients whose jobs have failed before three clients had reported
         self.refused: Counter[str] = Counter()
         self.streak: Counter[str] = Counter()  # refusals since the last accepted update
         self.streak_clients: set[int] = set()
@@ -183,11 +184,14 @@ class Server:
     def _is_too_early(self, job: Job) -> bool:
         """Return whether an update would count before anybody can say what is too long.
 
-        Until three clients have reported, each has at most one update in the buffer, and no step is taken. A federation
-        of two never gets that far: there, only the updates' numbers are checked.
+        Until three clients have reported, each has at most one update in the buffer, and no step is taken. Clients that
+        are away, or whose jobs have failed, are not waited for. In a federation of two, only the numbers are checked.
         """
+        silent = sum(not self.recent.knows(client) for client in self.failed_early)
+        if self.recent.is_enough or self.ledger.members - silent < ENOUGH:
+            return False
         has_one = any(update.job.client == job.client for update in self.updates.values())
-        return self.ledger.clients >= ENOUGH and (has_one or self.ledger.closing_step(job) is not None)
+        return has_one or self.ledger.closing_step(job) is not None
 
     def _find_long(self, step: Step) -> list[Removed]:
         """Judge updates that were accepted before there was anything to compare them with."""
@@ -250,6 +254,8 @@ class Server:
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
         """End a job without an update. Return the jobs to dispatch in its place."""
         jobs = self.ledger.drop(job)
+        if self.checks.norm_factor and not self.recent.is_enough:
+            self.failed_early.add(job.client)
         self._end(job, reason)
         self.unjudged.pop(job.id, None)
         return self._assign(jobs)

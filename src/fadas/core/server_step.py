@@ -89,7 +89,7 @@ def describe_not_finite(before: ServerState, after: ServerState) -> str | None:
 
 
 def _stays_finite(name: str, slot: Tensor, before: Tensor | None) -> bool:
-    """Return False if a slot holds infinities that it did not hold. Those that a user's part begins with are allowed."""
+    """Return False if a slot holds new infinities. Those that a user's part begins with are allowed."""
     if name.startswith("h.") and name != "h.sum":  # CA2FL's cache holds accepted deltas
         return True
     if not slot.is_floating_point() or all_finite(slot):

@@ -51,7 +51,8 @@ class Checks:
 
     def __call__(self, update: Update, model: Model) -> tuple[Update, str | None]:
         """Return the update to accept, and why to refuse it (None: accept it). These checks need no other updates."""
-        for given, expected in ((update.delta, model.params), (update.buffers, model.buffers)):
+        pairs: list[tuple[object, Tensor]] = [(update.delta, model.params), (update.buffers, model.buffers)]
+        for given, expected in pairs:  # a deployment's clients are not type-checked
             if not isinstance(given, Tensor) or given.layout != torch.strided or given.is_meta or given.is_nested:
                 return update, "not a dense tensor"
             if given.shape != expected.shape:

@@ -20,8 +20,8 @@ from fadas.core.ledger import Job, Ledger
 from fadas.core.model import Update
 from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
-from fadas.core.saved_state import State, load_server, save_server, saved_count, saved_number
-from fadas.core.server import Received, Server
+from fadas.core.saved_state import State, load_server, save_server
+from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.trial_step import trial_step
 from fadas.errors import ConfigError, Diverged
 from fadas.flower.arrays import ArrayLayout
@@ -29,12 +29,12 @@ from fadas.flower.journal import Journal
 from fadas.flower.messages import job_seed, parse_reply, train_message
 from fadas.flower.options import Options
 from fadas.flower.roster import Roster
-from fadas.runs.reader import read_record
+from fadas.flower.saved_run import COUNTERS, SavedRun
 from fadas.runs.serialization import to_json
 
 _EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's own deadlines
+_CODES = {value for name, value in vars(ErrorCode).items() if name.isupper()}
 _REMEMBERED = 100_000  # messages whose jobs are remembered, to say why a late reply is refused
-_COUNTERS = ("updates", "removed", "dropped", "expired")
 
 
 class Federation:
@@ -76,7 +76,7 @@ class Federation:
         self.result = Result(arrays=initial)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
-        self.few = False  # whether the log has said that the nodes cannot fill the buffer
+        self.spare = 1  # how many nodes may fail without stopping the run, when the log last said so
         self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
         self.journal = Journal(options.folder, options, steps, self.layout.digest) if options.folder else None
 
@@ -96,28 +96,21 @@ class Federation:
             "ends": self.ends,
             "now": self.now(),
             "unpublished": self.unpublished and to_json(self.unpublished.as_dict()),
-            **{name: getattr(self.progress, name) for name in _COUNTERS},
+            **{name: getattr(self.progress, name) for name in COUNTERS},
         }
         return tensors, values
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> int:
         """Continue from a saved state. Return the number of server steps that are done."""
-        server = self.server
-        counters = {name: saved_count(values.get(name, 0), name) for name in _COUNTERS}
-        now, next_id = saved_number(values["now"], "now"), saved_count(values["next_id"], "next_id")
-        nodes, absent = [int(node) for node in values["nodes"]], [int(client) for client in values.get("absent", [])]
-        if not set(absent) <= set(range(len(nodes))):
-            raise ValueError("absent names clients that do not exist")
+        server, schedule = self.server, self.options.schedule
+        saved = SavedRun.parse(values, schedule.buffer)
         load_server(server, tensors, values)
-        self.roster.restore(nodes, absent)
-        server.ledger.clients = len(self.roster.nodes)
-        buffer, waiting = ([Job(*job) for job, *_ in values.get(kind, [])] for kind in ("buffer", "waiting"))
-        server.ledger.resume(server.state.version, buffer, next_id, waiting)
-        self.progress = Progress(**counters)
-        self.key = bytes.fromhex(values["key"]) if "key" in values else self.key
-        self.sent, self.ends = ({int(k): v for k, v in values[name].items()} for name in ("sent", "ends"))
-        self.begin -= now
-        self.unpublished = read_record(values["unpublished"]) if values.get("unpublished") else None
+        self.roster.restore(saved.nodes, saved.absent)
+        server.ledger.clients = len(saved.nodes)
+        server.ledger.resume(server.state.version, saved.buffer, saved.next_id, saved.waiting)
+        self.progress, self.sent, self.ends = saved.progress, saved.sent, saved.ends
+        self.key, self.unpublished = saved.key or self.key, saved.unpublished
+        self.begin -= saved.now
         return server.state.version
 
     def _open(self) -> None:
@@ -205,13 +198,15 @@ class Federation:
         self._warn_of_few_nodes()
 
     def _warn_of_few_nodes(self) -> None:
-        """Log once if the connected nodes cannot fill the buffer, because each has too few updates in a step."""
+        """Log if the connected nodes cannot fill the buffer, or none may fail, because of the limit per client."""
         schedule, nodes = self.options.schedule, len(self.roster.present)
-        few = bool(nodes) and not schedule.can_step(nodes)
-        if few and not self.few:
+        spare = nodes - schedule.clients_per_step
+        if nodes and spare < 1 and spare != self.spare:
             text = "%d nodes with per_client = %d cannot fill a buffer of %d: waiting for more nodes"
+            if spare == 0:
+                text = "%d nodes with per_client = %d just fill a buffer of %d: one that fails stops the run"
             log(WARNING, text, nodes, schedule.per_client, schedule.buffer)
-        self.few = few
+        self.spare = spare
 
     def _lose(self, client: int) -> None:
         """A node cannot be reached: it gets no work until it is back, but may still answer."""
@@ -269,7 +264,8 @@ class Federation:
             code = reply.error.code
             if code == ErrorCode.NODE_UNAVAILABLE:
                 self._lose(job.client)
-            reason = "expired" if code in _EXPIRED else f"error {code}"
+            known = f"error {code}" if code in _CODES else "error"  # the node chooses the code
+            reason = "expired" if code in _EXPIRED else known
             self._send(self._drop(job, reason, reply.error.reason or ""))
             return
         try:
@@ -287,9 +283,11 @@ class Federation:
             self._take_span(removed)
         self.progress.removed += len(received.removed)
         if received.refused:
-            log(WARNING, "the update of %s is refused: %s", self._name(job), received.refused)
+            level = INFO if received.refused == TOO_EARLY else WARNING
+            log(level, "the update of %s is refused: %s", self._name(job), received.refused)
             self.sent.pop(job.id)
-            self._count_failure("refused")
+            if received.refused != TOO_EARLY:
+                self._count_failure("refused")
         else:
             self.failures.clear()
             self.progress.accept()

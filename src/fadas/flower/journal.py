@@ -19,6 +19,7 @@ from fadas.errors import Busy, ConfigError, Damaged, Foreign
 from fadas.flower.options import Options
 from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
 from fadas.runs.folder import CONFIG, METRICS, MODEL, SUMMARY, Claim, Finished, checkpoints, claim
+from fadas.runs.reader import read_record
 from fadas.runs.same_run import DEPLOYMENT, differing_settings
 from fadas.runs.serialization import atomic_file, parse_toml
 from fadas.runs.summary import Summary, Tally
@@ -112,6 +113,7 @@ class Journal:
         try:
             tensors, values = read_checkpoint(path)
             kept = valid_length(self.folder, values["metrics"])
+            self._require_last_step(values, kept)
             done = load_state(tensors, values)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, OSError) as error:
             log(WARNING, "%s cannot be used: %s", path, error)
@@ -122,6 +124,14 @@ class Journal:
                 "another folder"
             )
         return kept
+
+    def _require_last_step(self, values: Mapping[str, Any], kept: int) -> None:
+        """Refuse a checkpoint of another step than the last one in the part of metrics.jsonl that belongs to it."""
+        with (self.folder / METRICS).open("rb") as file:
+            lines = file.read(kept).splitlines()
+        last = read_record(lines[-1]).step if lines else 0
+        if last != values["version"] - bool(values.get("unpublished")):
+            raise ValueError(f"{METRICS} ends at step {last}, the checkpoint at step {values['version']}")
 
     def _refusal(self, what: str) -> ConfigError:
         return ConfigError(f"{self.folder} holds {what}: choose another folder, or move it away")

@@ -14,11 +14,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from fadas.core.ledger import Ledger
-from fadas.core.saved_state import State, load_server, load_updates, save_server, save_updates, saved_count, take_model
-from fadas.simulation.planner import ARRIVED, Plan, replan
+from fadas.core.saved_state import (
+    State,
+    load_server,
+    load_updates,
+    save_server,
+    save_updates,
+    saved_count,
+    saved_number,
+    take_model,
+)
+from fadas.simulation.planner import ARRIVED, DROPPED, EXPIRED, Plan, replan
 from fadas.simulation.simulator import Simulation, SimulationProgress
 
 
@@ -66,6 +76,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     progress = _load_progress(values["progress"])
     plan, ledger = _replay(simulation.plan, progress)
     held, waiting = ([list(job) for job in jobs] for jobs in (ledger.buffer, ledger.waiting))
+    _require_consistent(progress, plan, ledger)
     saved = values["version"], *([u[0] for u in values.get(kind, [])] for kind in ("buffer", "waiting"))
     if saved != (ledger.version, held, waiting):
         raise ValueError("the snapshot belongs to another run")
@@ -74,7 +85,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
         version: take_model(tensors, f"version.{version}.", like)
         for version in {job.version for job in running} | {ledger.running[id].version - 1 for id in late}
     }
-    finished = load_updates("finished", tensors, values["finished"], like)
+    finished = load_updates("finished", tensors, values["finished"], like, accepted=False)
     load_server(server, tensors, values)
     versions[ledger.version] = server.model  # the current version is held only once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
@@ -89,7 +100,17 @@ def _load_progress(saved: Mapping[str, Any]) -> SimulationProgress:
     progress.retractions = {int(position): list(ids) for position, ids in saved.get("retractions", [])}
     for name in ("updates", "removed", "dropped", "expired", "position", "since"):
         saved_count(getattr(progress, name), name)
+    saved_number(progress.wall, "wall")
     return progress
+
+
+def _require_consistent(progress: SimulationProgress, plan: Plan, ledger: Ledger) -> None:
+    """Refuse counters that do not follow from the plan."""
+    ended = np.bincount(plan.outcome[plan.ended[: progress.position]], minlength=4)
+    accepted = ledger.version * plan.schedule.buffer + len(ledger.buffer) + len(ledger.waiting)
+    counters = (progress.dropped, progress.expired, progress.updates - progress.removed)
+    if counters != (ended[DROPPED], ended[EXPIRED], accepted):
+        raise ValueError("the counters do not fit the plan")
 
 
 def _replay(plan: Plan, progress: SimulationProgress) -> tuple[Plan, Ledger]:
