@@ -7,6 +7,7 @@ from html import escape
 from typing import Literal
 
 from fadas.report.html import CSS
+from fadas.report.text import show_line, show_lines
 
 Point = tuple[float, float, float, float]  # step, client updates, virtual time, accuracy
 Curves = dict[str, list[Point]]  # by name; empty: not run
@@ -42,17 +43,21 @@ def render_markdown(page: Sequence[Block], figures: str) -> str:
     for block in page:
         match block.kind:
             case "title":
-                parts.append(f"# {block.text}")
+                parts.append(f"# {show_line(block.text)}")
             case "heading":
-                parts.append(f"## {block.text}")
+                parts.append(f"## {show_line(block.text)}")
             case "text":
-                parts.append(block.text)
+                parts.append(show_lines(block.text))
             case "figure":
                 parts.append(f"![{block.head[0]}]({figures}/{block.text}.png)")
             case "table":
                 lines = [block.head, tuple("---" for _ in block.head), *block.rows]
-                parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+                parts.append("\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown_cell(text: str) -> str:
+    return show_line(text).replace("|", r"\|").replace("<", "&lt;")
 
 
 def render_html(page: Sequence[Block], figures: str) -> str:
@@ -115,6 +120,6 @@ def slug(heading: str) -> str:
 
 def _inline(text: str) -> str:
     """Return Markdown text as HTML: code, links within the page, and bold text."""
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(show_lines(text)))
     text = re.sub(r"\[([^]]+)\]\((#[^)]+)\)", r'<a href="\2">\1</a>', text)
     return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)
