@@ -1,14 +1,13 @@
 """Texts in results and on the page are shown as text."""
 
 import warnings
-from html import escape
 
 import pytest
 
 from fadas.paper.artefacts import Cell
 from fadas.paper.blocks import Block, render_html, render_markdown
 from fadas.paper.page_figures import draw_curves
-from fadas.report.text import show_line
+from fadas.report.text import html_text
 from helpers.fuzz import HOSTILE, find_raw
 from helpers.paper import reproduce, save_result
 
@@ -19,7 +18,7 @@ def test_blocks_show_hostile_text_as_text(text):
     page.append(Block("table", head=("a", "b"), rows=((text, "x"),)))
     markdown, html = render_markdown(page, "figures"), render_html(page, "figures")
     assert find_raw(markdown) == find_raw(html) == set()
-    assert f"<h1>{escape(show_line(text))}</h1>" in html
+    assert f"<h1>{html_text(text)}</h1>" in html
     row = markdown.splitlines()[-1]
     assert row.startswith("| ")
     assert row.endswith(" | x |")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-from html import escape
 from xml.etree import ElementTree
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from fadas.report.comparison import compare, table_cells
 from fadas.report.figures import figures, save_figures
 from fadas.report.html import page, write_report
-from fadas.report.text import show_line
+from fadas.report.text import html_text, show_line
 from helpers.folders import FAST_RUN, SLOW_RUN, draw_axes, make_run
 from helpers.fuzz import HOSTILE, find_raw
 
@@ -35,7 +34,7 @@ def refuse_warnings():
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_name_is_drawn_and_written_as_text(name):
     html = page([make_hostile(name), SLOW_RUN])
-    shown = escape(show_line(name))
+    shown = html_text(name)
     assert f"<h1>{shown}</h1>" in html
     assert f"<td>{shown}</td>" in html
     assert find_raw(html) == set()

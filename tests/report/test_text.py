@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fadas.report.text import figure_text, show_line, show_lines
+from fadas.report.text import figure_text, html_text, show_line, show_lines
 from helpers.fuzz import HOSTILE, texts
 
 
@@ -51,6 +51,10 @@ def test_show_line_with_limit_leaves_out_the_middle():
 
 def test_show_lines_keeps_line_breaks():
     assert show_lines("a\n\x1bb\n") == "a\n\\u001bb\n"
+
+
+def test_html_text_escapes_both_markup_and_control_characters():
+    assert html_text('<b class="x">\x1b\n&') == "&lt;b class=&quot;x&quot;&gt;\\u001b\n&amp;"
 
 
 @pytest.mark.parametrize("text", HOSTILE)

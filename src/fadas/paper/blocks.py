@@ -3,11 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Literal
 
 from fadas.report.html import CSS
-from fadas.report.text import show_line, show_lines
+from fadas.report.text import html_text, show_line, show_lines
 
 Point = tuple[float, float, float, float]  # step, client updates, virtual time, accuracy
 Curves = dict[str, list[Point]]  # by name; empty: not run
@@ -71,21 +70,23 @@ def render_html(page: Sequence[Block], figures: str) -> str:
     for block in page:
         match block.kind:
             case "title":
-                parts.append(f"<h1>{escape(block.text)}</h1>")
+                parts.append(f"<h1>{html_text(block.text)}</h1>")
             case "heading":
-                parts.append(f'<h2 id="{slug(block.text)}">{escape(block.text)}</h2>')
+                parts.append(f'<h2 id="{slug(block.text)}">{html_text(block.text)}</h2>')
             case "text":
                 parts.append(f"<p>{_inline(block.text)}</p>")
             case "figure":
-                parts.append(f'<figure><img src="{figures}/{block.text}.svg" alt="{escape(block.head[0])}"></figure>')
+                parts.append(
+                    f'<figure><img src="{figures}/{block.text}.svg" alt="{html_text(block.head[0])}"></figure>'
+                )
             case "table":
-                head = "".join(f"<th>{escape(cell)}</th>" for cell in block.head)
+                head = "".join(f"<th>{html_text(cell)}</th>" for cell in block.head)
                 rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in block.rows)
                 parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
     title = next((block.text for block in page if block.kind == "title"), "fadas")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>fadas: {escape(title)}</title><style>{CSS}{_STYLE}</style></head><body>
+<title>fadas: {html_text(title)}</title><style>{CSS}{_STYLE}</style></head><body>
 {chr(10).join(parts)}
 </body></html>
 """
@@ -120,6 +121,6 @@ def slug(heading: str) -> str:
 
 def _inline(text: str) -> str:
     """Return Markdown text as HTML: code, links within the page, and bold text."""
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(show_lines(text)))
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html_text(text))
     text = re.sub(r"\[([^]]+)\]\((#[^)]+)\)", r'<a href="\2">\1</a>', text)
     return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)

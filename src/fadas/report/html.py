@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from fadas.report.comparison import Comparison, compare, table_cells, table_header
 from fadas.report.figures import Drawn, figures
-from fadas.report.text import show_line, show_lines
+from fadas.report.text import html_text
 from fadas.runs.reader import Run
 from fadas.runs.serialization import to_toml, write_text
 
@@ -36,7 +35,7 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
 def page(runs: Sequence[Run]) -> str:
     """Return the report of some runs as HTML. Equal runs give equal text."""
     comparison = compare(runs)
-    name = _html(runs[0].summary.experiment)
+    name = html_text(runs[0].summary.experiment)
     lead = f"Runs: {len(runs)}. Methods: {len(comparison.rows)}."
     if any(not run.diverged for run in runs):
         lead += f" Compared at {_format_time(runs, comparison.time)} and at {comparison.updates:,} client updates, the "
@@ -73,10 +72,10 @@ def _best_cells(comparison: Comparison) -> set[tuple[int, int]]:
 
 
 def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
     body = "".join(
         "<tr>"
-        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{_html(cell)}</td>" for j, cell in enumerate(row))
+        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{html_text(cell)}</td>" for j, cell in enumerate(row))
         + "</tr>"
         for i, row in enumerate(rows)
     )
@@ -85,7 +84,7 @@ def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -
 
 def _diverged(run: Run) -> str:
     text = f"{run.folder.name} diverged after step {run.summary.step:,}: {run.diverged}"
-    return f"<p>{_html(text)}</p>\n"
+    return f"<p>{html_text(text)}</p>\n"
 
 
 def _figure(drawn: Drawn) -> str:
@@ -98,9 +97,5 @@ def _figure(drawn: Drawn) -> str:
 
 
 def _settings(run: Run) -> str:
-    title, settings = f"{_html(run.label)}, seed {run.summary.seed}", escape(show_lines(to_toml(run.config)))
+    title, settings = f"{html_text(run.label)}, seed {run.summary.seed}", html_text(to_toml(run.config))
     return f"<details><summary>{title}</summary><pre>{settings}</pre></details>\n"
-
-
-def _html(text: str) -> str:
-    return escape(show_line(text))

@@ -1,12 +1,13 @@
 """Text from outside, made safe to show. Names, reasons and paths come from files and from other machines.
 
-| text goes to                 | use                                        |
-|------------------------------|--------------------------------------------|
-| a terminal, a log, a page    | `show_line`; `show_lines` keeps line breaks |
-| a matplotlib figure          | `figure_text`                              |
-
-HTML and Markdown need their own escaping on top.
+| text goes to             | use                                         |
+|--------------------------|---------------------------------------------|
+| a terminal, a log        | `show_line`; `show_lines` keeps line breaks |
+| HTML                     | `html_text`                                 |
+| a matplotlib figure      | `figure_text`                               |
 """
+
+from html import escape
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _LONGEST_IN_FIGURE = 300  # characters: a wider picture would need too much memory
@@ -36,6 +37,11 @@ def show_line(text: str, limit: int | None = None) -> str:
 def show_lines(text: str) -> str:
     """Return text as `show_line` does, but keep its line breaks."""
     return "\n".join(map(show_line, text.split("\n")))
+
+
+def html_text(text: str) -> str:
+    """Return text as `show_lines` does, with the characters escaped that mean something in HTML."""
+    return escape(show_lines(text))
 
 
 def figure_text(text: str) -> str:
