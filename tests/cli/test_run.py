@@ -1,6 +1,7 @@
 """`fadas run` and `fadas plan`."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -40,22 +41,24 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
     limited = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2); from fadas.cli import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", limited, *run], capture_output=True, text=True)
+    no_git = {**os.environ, "FADAS_COMMIT": "x"}  # git would leave a lock behind where it cannot write
+    done = subprocess.run([sys.executable, "-c", limited, *run], capture_output=True, text=True, env=no_git)
     assert done.returncode == 2
     assert not list(tmp_path.glob("fadas-7/model*")), "nothing half-written may stay"
     last = done.stderr.splitlines()[-1]
     assert last.endswith(
         "File too large after step 10; there is no checkpoint yet; free some space, then continue with --resume"
     )
-    report = tmp_path / "report.html"
-    report.symlink_to("/dev/full")
-    for arguments in ([*run, "--resume"], ["report", tmp_path]):
-        error = run_fadas(*arguments, code=2).stderr.splitlines()[-1]
-        assert "No space left on device" in error
+    run_fadas(*run, "--resume", "--no-report")
+    for arguments in (run, ["report", tmp_path]):
+        done = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True, env=no_git)
+        assert done.returncode == 2
+        error = done.stderr.splitlines()[-1]
+        assert "File too large" in error
         assert error.endswith("; free some space, then give the command again")
-    report.unlink()
+        assert not list(tmp_path.glob("report*")), "nothing half-written may stay"
     assert "skipped, it has finished in" in run_fadas(*run).stderr
-    assert report.exists()
+    assert (tmp_path / "report.html").exists()
 
 
 def test_rerun_skips_finished_runs(tmp_path):

@@ -11,7 +11,7 @@ def test_follower_reads_whole_lines_only(tmp_path):
     writer = open_writer(tmp_path / "fadas-0", LIVE_TABLES)
     follower = Follower(tmp_path / "fadas-0")
     assert "waiting for the first step" in draw_runs(follower)
-    writer.append(make_record(1, 0.25, (0, 7), refused={"not finite": 2}))
+    writer.append(make_record(1, 0.25, refused={"not finite": 2}))
     text = draw_runs(follower)
     assert "25.0%" in text
     assert "not finite 2" in text

@@ -14,6 +14,7 @@
 | `terminal.py`  | what is drawn on the terminal                                              |
 """
 
+import io
 import os
 import signal
 import sys
@@ -27,6 +28,9 @@ import typer
 import fadas
 from fadas.cli import data, deploy, reproduce, results, run, sweep, tools
 from fadas.errors import NO_SPACE, ConfigError, Diverged, FadasWarning, Interrupted
+from fadas.report.text import show_line, show_lines
+
+_LONGEST = 2000  # characters of a message; a damaged file may hold much more
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
@@ -71,6 +75,9 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
     warnings.showwarning = partial(_show_warning, set())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not every terminal can show every character
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
@@ -93,14 +100,18 @@ def _end(error: Exception) -> NoReturn:
     if not isinstance(error, ConfigError | OSError):
         raise error
     if os.environ.get("FADAS_DEBUG") == "1":
-        traceback.print_exc()
+        sys.stderr.write(show_lines(traceback.format_exc()))
     full = isinstance(error, OSError) and error.errno in NO_SPACE
     _fail(f"{error}; free some space, then give the command again" if full else str(error), 2)
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"fadas: {' '.join(message.split())}\n")
+    _print_error(message)
     sys.exit(code)
+
+
+def _print_error(message: str) -> None:
+    sys.stderr.write(f"fadas: {show_line(' '.join(message.split()), _LONGEST)}\n")
 
 
 _standard = warnings.showwarning
@@ -117,7 +128,7 @@ def _show_warning(
 ) -> None:
     """Show our own warnings on one line, and each text once. `shown` holds the texts so far."""
     if not issubclass(category, FadasWarning):
-        _standard(message, category, filename, lineno, file, line)
+        _standard(show_lines(str(message)), category, filename, lineno, file, line)  # pyright: ignore[reportArgumentType]
     elif str(message) not in shown:
         shown.add(str(message))
-        sys.stderr.write(f"fadas: warning: {message}\n")
+        _print_error(f"warning: {message}")

@@ -1,9 +1,12 @@
 """Commands that read run folders: report, watch."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from fadas.errors import Damaged
 
 
 def report(
@@ -11,28 +14,43 @@ def report(
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
 ) -> None:
     """Compare the finished runs in a folder: print the table and write report.html."""
-    found = show_comparison(folder)
-    if figures:
-        from fadas.report.figures import save_figures
-
-        save_figures(found, figures)
+    show_comparison(folder, figures)
 
 
-def show_comparison(folder: Path) -> Any:
-    """Print the table of the runs in a folder, write the report, and return the runs."""
-    from fadas.cli.terminal import print_line, print_table
-    from fadas.report.comparison import compare, table_cells, table_header
-    from fadas.report.html import write_report
-    from fadas.runs.reader import find_runs, unfinished_runs
+def show_comparison(folder: Path, figures: Path | None = None) -> None:
+    """Print the table of the runs in a folder, and write the report.
 
-    found = find_runs(folder)
+    Args:
+        folder: The folder of an experiment, or of a run.
+        figures: Also write each figure to this folder.
+
+    Raises:
+        Damaged: Runs are damaged. The others have been shown.
+    """
+    from fadas.cli.terminal import print_line
+    from fadas.runs.reader import read_runs, unfinished_runs
+
+    found, damaged = read_runs(folder)
     if left_out := unfinished_runs(folder):
         print_line(f"not finished, not shown: {', '.join(left_out)}")
-    comparison = compare(found)
-    print_table(table_header(comparison), table_cells(comparison), found[0].summary.experiment)
-    write_report(found, folder / "report.html")
-    print_line(f"report: {folder / 'report.html'}")
-    return found
+    if found:
+        _show_runs(found, folder / "report.html", figures)
+    if damaged:
+        raise Damaged("; ".join(map(str, damaged)))
+
+
+def _show_runs(runs: Sequence[Any], page: Path, figures: Path | None) -> None:
+    from fadas.cli.terminal import print_line, print_table
+    from fadas.report.comparison import compare, table_cells, table_header
+    from fadas.report.figures import save_figures
+    from fadas.report.html import write_report
+
+    comparison = compare(runs)
+    print_table(table_header(comparison), table_cells(comparison), runs[0].summary.experiment)
+    write_report(runs, page)
+    print_line(f"report: {page}")
+    if figures:
+        save_figures(runs, figures)
 
 
 def watch(

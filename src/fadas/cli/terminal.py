@@ -9,7 +9,6 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -25,11 +24,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fadas.errors import ConfigError
+from fadas.report.text import show_line
 from fadas.runs.folder import CONFIG
 from fadas.runs.follower import Follower
 from fadas.runs.serialization import to_json
 
 _CLIENTS = 12  # the clients that are shown: those that reported last
+_WIDEST = 300  # characters that say what is wrong with a run
+_REASONS = 20  # the reasons for lost work that are shown
 _QUIET = 20  # `watch` ends when it has found nothing running this many times in a row
 _PATTERNS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
 
@@ -53,10 +55,10 @@ class Display:
         self._width, self._unit = width, unit
         console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             _Speed(),
             TimeRemainingColumn(),
             console=console,
@@ -75,12 +77,12 @@ class Display:
 
     def add(self, name: str, total: int) -> "Bar":
         """Add a bar that is full at `total`."""
-        id = self._progress.add_task(escape(name).ljust(self._width), total=total, note="", unit=self._unit)
+        id = self._progress.add_task(show_line(name).ljust(self._width), total=total, note="", unit=self._unit)
         return Bar(self._progress, id, name)
 
     def say(self, text: str) -> None:
         """Print a line above the bars. It stays when the bars are gone."""
-        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        _print_line(self._progress.console, text)
 
 
 class Bar:
@@ -93,13 +95,13 @@ class Bar:
         """Show how much is done, with a short note. The note and the total stay as they were if they are None."""
         self._progress.update(self._id, completed=done, total=total)
         if note is not None:
-            self._progress.update(self._id, note=escape(note))
+            self._progress.update(self._id, note=show_line(note))
 
     def finish(self, text: str, done: int) -> None:
         """Fill the bar. If standard error is not a terminal, print the text instead."""
         self._progress.update(self._id, total=done, completed=done)
         if self._progress.disable:
-            self._progress.console.print(f"{self._name}: {text}", highlight=False, markup=False, soft_wrap=True)
+            _print_line(self._progress.console, f"{self._name}: {text}")
 
 
 def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
@@ -110,16 +112,17 @@ def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None
         rows: The cells, row by row.
         title: The title above the table.
     """
-    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
+    heading = _plain(title, "table.title") if title else None
+    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
     prose = False
     for number, name in enumerate(head):
-        cells = [row[number] for row in rows]
+        cells = [show_line(row[number]) for row in rows]
         wide = max(map(len, cells), default=0) > 40  # long texts may wrap, names and numbers may not
         prose = prose or wide
         numeric = number > 0 and any(cell[:1].isdigit() for cell in cells)
         table.add_column(name, justify="right" if numeric else "left", no_wrap=not wide)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*map(_plain, row))
     console(prose).print(table)
 
 
@@ -134,7 +137,16 @@ def console(prose: bool = False) -> Console:
 
 def print_line(text: str) -> None:
     """Print a line on standard output."""
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    _print_line(Console(), text)
+
+
+def _print_line(target: Console, text: str) -> None:
+    target.print(_plain(text), soft_wrap=True)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Return text for rich, which would read markup and names of emoji in a string."""
+    return Text(show_line(text), style)
 
 
 def print_json(value: Any) -> None:
@@ -144,37 +156,50 @@ def print_json(value: Any) -> None:
 
 
 def draw_runs(followers: list[Follower]) -> RenderableType:
-    """Return a table of runs, and a table of the clients of a run: one that is not finished, else the last one."""
+    """Return a table of runs, what is wrong with damaged ones, and a table of the clients of a run.
+
+    That run is one that is not finished, else the last one.
+    """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
     for name in ("run", "", "step", "updates", "accuracy", "tau", "lost", "left"):
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
         table.add_row(*_draw_run(follower))
+    damages = [Text(show_line(follower.damage, _WIDEST)) for follower in followers if follower.damage]
     running = next((f for f in followers if not f.outcome), followers[-1])
-    return Group(table, _draw_clients(running))
+    return Group(table, *damages, _draw_clients(running))
 
 
 def _draw_run(follower: Follower) -> list[RenderableType]:
     last, outcome, left = follower.last, follower.outcome, follower.seconds_left
     if not last:
         state = outcome or "waiting for the first step"
-        return [escape(follower.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
+        return [_plain(follower.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
     return [
-        escape(follower.name),
+        _plain(follower.name),
         ProgressBar(1.0, follower.progress, 20),
         f"{last.step:,}",
         f"{last.updates:,}" + (f" ({follower.speed:,.1f}/s)" if follower.speed and not outcome else ""),
         "" if follower.accuracy is None else f"{follower.accuracy:.1%}",
         f"{max(job.tau for job in last.jobs)}",
-        escape(", ".join(f"{reason} {count}" for reason, count in follower.lost.items() if count)) or "none",
+        _plain(_describe_lost(follower)),
         outcome or ("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"),
     ]
+
+
+def _describe_lost(follower: Follower) -> str:
+    """Return how many jobs were lost, for the most frequent reasons."""
+    lost = {reason: count for reason, count in follower.lost.items() if count}
+    shown = dict(follower.lost.most_common(_REASONS)) if len(lost) > _REASONS else lost
+    more = [f"{len(lost) - len(shown)} more reasons"] if len(lost) > len(shown) else []
+    return ", ".join([*(f"{reason} {count}" for reason, count in shown.items()), *more]) or "none"
 
 
 def _draw_clients(follower: Follower) -> Table:
     """Return a table of the clients that reported last."""
     head = ("client", "updates", "mean time of a job", "last tau", "last update at")
-    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=f"clients of {escape(follower.name)}")
+    title = _plain(f"clients of {follower.name}", "table.title")
+    table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=title)
     recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
     for client, activity in recent[:_CLIENTS]:
         mean = activity.seconds / activity.updates
@@ -210,7 +235,7 @@ def watch_runs(folder: Path, once: bool) -> None:
         for path in sorted(path for path in paths if (path / CONFIG).exists()):
             followers.setdefault(path, Follower(path, _run_name(path, folder))).refresh()
         if not followers:
-            return f"waiting for a run in {folder}"
+            return _plain(f"waiting for a run in {folder}")
         return draw_runs([followers[path] for path in sorted(followers)])
 
     first = find_and_draw()

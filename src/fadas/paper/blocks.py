@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Literal
 
 from fadas.report.html import CSS
+from fadas.report.text import html_text, show_line, show_lines
 
 Point = tuple[float, float, float, float]  # step, client updates, virtual time, accuracy
 Curves = dict[str, list[Point]]  # by name; empty: not run
@@ -42,17 +42,21 @@ def render_markdown(page: Sequence[Block], figures: str) -> str:
     for block in page:
         match block.kind:
             case "title":
-                parts.append(f"# {block.text}")
+                parts.append(f"# {show_line(block.text)}")
             case "heading":
-                parts.append(f"## {block.text}")
+                parts.append(f"## {show_line(block.text)}")
             case "text":
-                parts.append(block.text)
+                parts.append(show_lines(block.text))
             case "figure":
                 parts.append(f"![{block.head[0]}]({figures}/{block.text}.png)")
             case "table":
                 lines = [block.head, tuple("---" for _ in block.head), *block.rows]
-                parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+                parts.append("\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown_cell(text: str) -> str:
+    return show_line(text).replace("|", r"\|").replace("<", "&lt;")
 
 
 def render_html(page: Sequence[Block], figures: str) -> str:
@@ -66,21 +70,23 @@ def render_html(page: Sequence[Block], figures: str) -> str:
     for block in page:
         match block.kind:
             case "title":
-                parts.append(f"<h1>{escape(block.text)}</h1>")
+                parts.append(f"<h1>{html_text(block.text)}</h1>")
             case "heading":
-                parts.append(f'<h2 id="{slug(block.text)}">{escape(block.text)}</h2>')
+                parts.append(f'<h2 id="{slug(block.text)}">{html_text(block.text)}</h2>')
             case "text":
                 parts.append(f"<p>{_inline(block.text)}</p>")
             case "figure":
-                parts.append(f'<figure><img src="{figures}/{block.text}.svg" alt="{escape(block.head[0])}"></figure>')
+                parts.append(
+                    f'<figure><img src="{figures}/{block.text}.svg" alt="{html_text(block.head[0])}"></figure>'
+                )
             case "table":
-                head = "".join(f"<th>{escape(cell)}</th>" for cell in block.head)
+                head = "".join(f"<th>{html_text(cell)}</th>" for cell in block.head)
                 rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in block.rows)
                 parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
     title = next((block.text for block in page if block.kind == "title"), "fadas")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>fadas: {escape(title)}</title><style>{CSS}{_STYLE}</style></head><body>
+<title>fadas: {html_text(title)}</title><style>{CSS}{_STYLE}</style></head><body>
 {chr(10).join(parts)}
 </body></html>
 """
@@ -115,6 +121,6 @@ def slug(heading: str) -> str:
 
 def _inline(text: str) -> str:
     """Return Markdown text as HTML: code, links within the page, and bold text."""
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html_text(text))
     text = re.sub(r"\[([^]]+)\]\((#[^)]+)\)", r'<a href="\2">\1</a>', text)
     return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from fadas.paper.blocks import Curves
 from fadas.report.figures import STYLE, percent
+from fadas.report.text import figure_text
 
 _AXES = {"step": (0, "communication rounds"), "updates": (1, "client trips"), "time": (2, "time (units of 10 s)")}
 _SMOOTH = 10  # evaluations per mean: without smoothing, the lines would hide each other
@@ -37,8 +38,8 @@ def draw_curves(name: str, title: str, axis: str, curves: Curves, folder: Path) 
             # if the figure shows both variants, the same setting has the same colour in both
             colour = f"C{row % (len(curves) // 2) if variants else row}"
             style = "--" if variants and run.startswith("FADAS-DA,") else "-"
-            axes.plot(curve[width - 1 :, column], mean, style, color=colour, label=run, linewidth=1.5)
-        axes.set(title=title, xlabel=label, ylabel=f"test accuracy, mean of up to {_SMOOTH} evaluations")
+            axes.plot(curve[width - 1 :, column], mean, style, color=colour, label=figure_text(run), linewidth=1.5)
+        axes.set(title=figure_text(title), xlabel=label, ylabel=f"test accuracy, mean of up to {_SMOOTH} evaluations")
         axes.yaxis.set_major_formatter(percent)
         axes.legend(frameon=False, fontsize=8)
         paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]

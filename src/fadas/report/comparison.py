@@ -6,6 +6,7 @@ from statistics import fmean, pstdev
 
 from fadas.core.records import TAUS
 from fadas.runs.reader import Run, group_runs
+from fadas.runs.summary import measured_accuracy
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ def _row(name: str, runs: list[Run], time: float, updates: int) -> Row:
 
 
 def _accuracy(run: Run, axis: str, limit: float) -> float | None:
-    """Return the accuracy of the last evaluation up to the limit."""
-    accuracies = [metrics.get("accuracy") for record, metrics in run.evaluations if getattr(record, axis) <= limit]
-    return accuracies[-1] if accuracies else None
+    """Return the accuracy of the last evaluation up to the limit. Accuracies that are not finite do not count."""
+    measured = [measured_accuracy(record) for record in run.records if getattr(record, axis) <= limit]
+    return next((accuracy for accuracy in reversed(measured) if accuracy is not None), None)
 
 
 def _mean(values: list[float | None]) -> float | None:

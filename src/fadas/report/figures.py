@@ -1,8 +1,11 @@
 """The figures of a report, drawn with matplotlib. `FIGURES` lists them."""
 
 import io
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +15,20 @@ from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fadas.report.text import figure_text
 from fadas.report.timeline import timeline
 from fadas.runs.reader import Run, group_runs
+from fadas.runs.summary import measured_accuracy
 
+_MOST_METHODS = 100  # a figure of more would be higher than matplotlib can draw
+_MOST_LINES = 300
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.alpha": 0.25,
+    "text.usetex": False,  # a name is no formula
     "svg.fonttype": "none",
     "svg.hashsalt": "fadas",
     "axes.prop_cycle": cycler(color=matplotlib.color_sequences["tab10"]),
@@ -52,20 +60,38 @@ class Drawn:
         """Return the figure as SVG text, without a date: equal figures give equal text."""
         text = io.StringIO()
         metadata = {"Date": None, "Title": self.title}
-        self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata=metadata)
+        with _quiet():
+            self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata=metadata)
         return text.getvalue()
+
+    def save_png(self, path: Path) -> None:
+        """Write the figure as PNG, without a date."""
+        with _quiet():
+            self.figure.savefig(path, dpi=130, bbox_inches="tight", metadata={"Software": None})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Do not print matplotlib's warnings: a name may use characters that the font does not have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
     """Yield the figures of a report. Figures without data are skipped. Diverged runs are not drawn."""
-    groups = group_runs([run for run in runs if not run.diverged])
+    all_groups = group_runs([run for run in runs if not run.diverged])
+    groups = dict(islice(all_groups.items(), _MOST_METHODS))
     if not groups:
         return
+    left_out = len(all_groups) - len(groups)
+    note = f" {left_out} more methods are not drawn." if left_out else ""
     for name, title, caption, draw in FIGURES:
         with matplotlib.rc_context(STYLE):
-            figure = draw(groups)
+            with _quiet():
+                figure = draw(groups)
             if figure is not None:  # the style also applies while the caller saves the figure
-                yield Drawn(name, title, caption, figure)
+                yield Drawn(name, title, caption + note, figure)
 
 
 def save_figures(runs: Sequence[Run], folder: Path) -> None:
@@ -73,7 +99,7 @@ def save_figures(runs: Sequence[Run], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for drawn in figures(runs):
         (folder / f"{drawn.name}.svg").write_text(drawn.svg(), encoding="utf-8")
-        drawn.figure.savefig(folder / f"{drawn.name}.png", dpi=130, bbox_inches="tight", metadata={"Software": None})
+        drawn.save_png(folder / f"{drawn.name}.png")
 
 
 def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None:
@@ -92,16 +118,16 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
     for name, runs in groups.items():
         lines = [
             [
-                (getattr(record, axis), metrics["accuracy"])
-                for record, metrics in run.evaluations
-                if "accuracy" in metrics
+                (getattr(record, axis), accuracy)
+                for record in run.records
+                if (accuracy := measured_accuracy(record)) is not None
             ]
             for run in runs
         ]
         if not all(lines):
             continue
         x, values = on_common_axis([np.array(line, float) for line in lines])
-        axes.plot(x, values.mean(0), label=name, linewidth=1.6)
+        axes.plot(x, values.mean(0), label=figure_text(name), linewidth=1.6)
         if len(runs) > 1:
             low, high = values.mean(0) - values.std(0), values.mean(0) + values.std(0)
             axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
@@ -171,7 +197,7 @@ def _delays(groups: dict[str, list[Run]]) -> Figure | None:
     panels = figure.subplots(len(distinct), 1, squeeze=False)
     for axes, (taus, names) in zip(panels[:, 0], distinct.items(), strict=True):
         axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color="tab:blue")
-        axes.set(title=", ".join(names), ylabel="updates", yscale="log")
+        axes.set(title=figure_text(", ".join(names)), ylabel="updates", yscale="log")
     panels[-1, 0].set_xlabel("delay tau of an update (server versions)")
     figure.tight_layout()
     return figure
@@ -196,7 +222,7 @@ def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
             color="tab:blue",
             rasterized=True,
         )
-        axes.set(title=name, ylabel="eta_t", yscale="log")
+        axes.set(title=figure_text(name), ylabel="eta_t", yscale="log")
     panels[-1, 0].set_xlabel(_clock(groups))
     figure.tight_layout()
     return figure
@@ -209,9 +235,10 @@ def _lost(groups: dict[str, list[Run]]) -> Figure | None:
     for name, runs in groups.items():
         records = runs[0].records
         counts = [{"dropped": r.dropped, "expired": r.expired, **r.refused} for r in records]
-        for reason in (reason for reason, count in counts[-1].items() if count):
+        reasons = [reason for reason, count in counts[-1].items() if count]
+        for reason in reasons[: _MOST_LINES - len(axes.lines)]:
             times, totals = [r.time for r in records], [count.get(reason, 0) for count in counts]
-            axes.step(times, totals, where="post", label=f"{name}: {reason}")
+            axes.step(times, totals, where="post", label=figure_text(f"{name}: {reason}"))
     if not axes.lines:
         return None
     axes.set(xlabel=_clock(groups), ylabel="jobs so far")

@@ -1,13 +1,14 @@
 """report.html: one self-contained page with the table, the figures and the settings of every run."""
 
+import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from fadas.report.comparison import Comparison, compare, table_cells, table_header
 from fadas.report.figures import Drawn, figures
+from fadas.report.text import html_text
 from fadas.runs.reader import Run
-from fadas.runs.serialization import to_toml
+from fadas.runs.serialization import to_toml, write_text
 
 CSS = """
 :root { color-scheme: light; }
@@ -28,13 +29,13 @@ pre { background: #f5f7f9; padding: .8rem; overflow: auto; }
 
 def write_report(runs: Sequence[Run], path: Path) -> None:
     """Write the report of some runs to a file."""
-    path.write_text(page(runs), encoding="utf-8")
+    write_text(path, page(runs))  # replaces a link to another file, instead of the file
 
 
 def page(runs: Sequence[Run]) -> str:
     """Return the report of some runs as HTML. Equal runs give equal text."""
     comparison = compare(runs)
-    name = escape(runs[0].summary.experiment)
+    name = html_text(runs[0].summary.experiment)
     lead = f"Runs: {len(runs)}. Methods: {len(comparison.rows)}."
     if any(not run.diverged for run in runs):
         lead += f" Compared at {_format_time(runs, comparison.time)} and at {comparison.updates:,} client updates, the "
@@ -71,10 +72,10 @@ def _best_cells(comparison: Comparison) -> set[tuple[int, int]]:
 
 
 def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
     body = "".join(
         "<tr>"
-        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{escape(cell)}</td>" for j, cell in enumerate(row))
+        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{html_text(cell)}</td>" for j, cell in enumerate(row))
         + "</tr>"
         for i, row in enumerate(rows)
     )
@@ -83,19 +84,18 @@ def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -
 
 def _diverged(run: Run) -> str:
     text = f"{run.folder.name} diverged after step {run.summary.step:,}: {run.diverged}"
-    return f"<p>{escape(text)}</p>\n"
+    return f"<p>{html_text(text)}</p>\n"
 
 
 def _figure(drawn: Drawn) -> str:
     svg = drawn.svg()
     svg = svg[svg.index("<svg") :]
     # matplotlib uses the same ids in every figure, but an id must be unique within the page
-    for mark in ('id="', "url(#", 'href="#'):
-        svg = svg.replace(mark, f"{mark}{drawn.name}-")
+    svg = re.sub("<[^>]*>", lambda tag: re.sub(r'id="|url\(#|href="#', rf"\g<0>{drawn.name}-", tag[0]), svg)
     caption = f"<figcaption>{drawn.caption}</figcaption>"
     return f'<h2>{drawn.title}</h2><figure id="{drawn.name}">{svg}{caption}</figure>\n'
 
 
 def _settings(run: Run) -> str:
-    title = f"{escape(run.label)}, seed {run.summary.seed}"
-    return f"<details><summary>{title}</summary><pre>{escape(to_toml(run.config))}</pre></details>\n"
+    title, settings = f"{html_text(run.label)}, seed {run.summary.seed}", html_text(to_toml(run.config))
+    return f"<details><summary>{title}</summary><pre>{settings}</pre></details>\n"

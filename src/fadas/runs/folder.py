@@ -13,7 +13,7 @@ from fadas.runs import lock
 from fadas.runs.formats import upgrade_table
 from fadas.runs.same_run import differing_settings, same_run
 from fadas.runs.serialization import from_table, parse_json, parse_toml
-from fadas.runs.summary import Summary
+from fadas.runs.summary import Summary, require_possible
 
 CONFIG, METRICS, SUMMARY, PARTITION = "config.toml", "metrics.jsonl", "summary.json", "partition.json"
 MODEL = "model.safetensors"
@@ -135,7 +135,9 @@ def read_summary(folder: Path) -> Summary:
     """
     path = folder / SUMMARY
     try:
-        return from_table(Summary, upgrade_table(parse_json(path), str(path)), "summary")
+        summary = from_table(Summary, upgrade_table(parse_json(path), str(path)), "summary")
+        require_possible(summary)
+        return summary
     except Damaged:
         raise
     except (ValueError, AttributeError) as error:

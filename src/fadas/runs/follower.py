@@ -1,5 +1,6 @@
 """Follow a simulation or deployment while it runs, by reading the files that it writes."""
 
+import math
 import os
 import time
 from collections import Counter
@@ -7,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fadas.core.records import Record
+from fadas.errors import Damaged
 from fadas.runs.folder import CONFIG, METRICS, SUMMARY, read_summary
-from fadas.runs.formats import upgrade_config
-from fadas.runs.reader import read_record
-from fadas.runs.serialization import parse_toml
+from fadas.runs.reader import read_record, read_settings
+from fadas.runs.serialization import require_file
 from fadas.runs.summary import measured_accuracy
 
 _LIMITS = {"steps": "step", "updates": "updates", "time": "time"}  # key under [run] -> field of a record
@@ -37,17 +38,19 @@ class Follower:
 
     Attributes:
         outcome: "finished", "diverged" or "damaged"; empty while the run is going on.
+        damage: What is wrong, if the run is damaged.
         last: The last record, if there is one.
         accuracy: The last accuracy, if one was measured.
         clients: The activity of each client.
     """
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
-        self.folder, self.name, self.outcome = folder, name or folder.name, ""
+        self.folder, self.name, self.outcome, self.damage = folder, name or folder.name, "", ""
         self._reset(0)
 
     def _reset(self, made: int) -> None:
         self._made, self._offset, self._begin, self._first = made, 0, time.monotonic(), 0
+        self._lines = 0
         self.config: dict[str, Any] = {}
         self.last: Record | None = None
         self.accuracy: float | None = None
@@ -56,14 +59,13 @@ class Follower:
     def refresh(self) -> None:
         """Read new records. A damaged run is read again from its start at the next call: it may still be copied."""
         try:
-            self.outcome = self._read_outcome()
+            self.outcome, self.damage = self._read_outcome(), ""
             self._read_new_lines()
-            _ = self.progress  # fails here if the settings are damaged
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             if isinstance(error, FileNotFoundError) or not (self.folder / METRICS).exists():
                 return  # just removed or renamed: keep the last state
             self._reset(0)
-            self.outcome = "damaged"
+            self.outcome, self.damage = "damaged", str(error)
 
     def _read_outcome(self) -> str:
         if not (self.folder / SUMMARY).exists():
@@ -72,19 +74,24 @@ class Follower:
 
     def _read_new_lines(self) -> None:
         """Read new complete lines. Read all lines again if the run was restarted, or resumed from an earlier step."""
-        settings = self.folder / CONFIG
-        with (self.folder / METRICS).open("rb") as file:
-            made = settings.stat().st_mtime_ns
+        metrics = self.folder / METRICS
+        require_file(metrics)
+        with metrics.open("rb") as file:
+            made = (self.folder / CONFIG).stat().st_mtime_ns
             if made != self._made or os.fstat(file.fileno()).st_size < self._offset:
                 self._reset(made)
-                self.config = upgrade_config(parse_toml(settings))
+                self.config = read_settings(self.folder)
             file.seek(self._offset)
             text = file.read()
         complete = text[: text.rfind(b"\n") + 1]
         fresh = not self._offset
         self._offset += len(complete)
-        for line in complete.splitlines():
-            self._add(read_record(line))
+        try:
+            for line in complete.splitlines():
+                self._lines += 1
+                self._add(read_record(line, self._lines, self.last))
+        except ValueError as error:
+            raise Damaged(f"{self.folder} is damaged: {METRICS}: {error}") from None
         if fresh and self.last:  # lines from before we looked say nothing about the speed
             self._begin, self._first = time.monotonic(), self.last.updates
 
@@ -119,7 +126,8 @@ class Follower:
         """The estimated time left at the current speed, in seconds. None if it cannot be estimated."""
         if not (self.last and self.progress and self.speed):
             return None
-        return (1 - self.progress) / self.progress * self.last.updates / self.speed
+        left = (1 - self.progress) / self.progress * self.last.updates / self.speed
+        return left if math.isfinite(left) else None
 
     @property
     def lost(self) -> Counter[str]:

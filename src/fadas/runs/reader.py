@@ -1,8 +1,9 @@
 """Read runs from disk. This module does not need torch."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from fadas.registry import is_table
 from fadas.runs.folder import CONFIG, METRICS, PARTITION, SUMMARY, read_summary
 from fadas.runs.formats import upgrade_config, upgrade_table
 from fadas.runs.same_run import identity, is_deployment
-from fadas.runs.serialization import from_table, parse_json, parse_toml, strict_json, to_json
-from fadas.runs.summary import Summary
+from fadas.runs.serialization import check_numbers, from_table, parse_json, parse_toml, read_text, strict_json
+from fadas.runs.summary import Summary, require_counts, require_losses, require_seeds
+from fadas.validate import not_negative
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,21 @@ class Run:
 
 
 @dataclass(frozen=True)
-class _Settings:
-    """The sections of config.toml that readers rely on."""
+class _Task:
+    """The settings under [task] that readers rely on."""
 
-    task: dict[str, Any] = field(default_factory=dict[str, Any])
-    run: dict[str, Any] = field(default_factory=dict[str, Any])
+    name: str = ""
+    clients: int = 0
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The settings under [run] that readers rely on."""
+
+    steps: int | None = None
+    updates: int | None = None
+    time: float | None = None
+    seeds: list[int] = field(default_factory=list[int])
 
 
 @dataclass(frozen=True)
@@ -79,36 +91,67 @@ def read_run(folder: Path) -> Run:
     Raises:
         Damaged: The folder does not hold a finished run, or one of its files is invalid.
     """
-    summary, name = read_summary(folder), CONFIG
+    summary, config, name = read_summary(folder), read_settings(folder), METRICS
     try:
-        config = upgrade_config(parse_toml(folder / CONFIG), str(folder / CONFIG))
-        settings = from_table(_Settings, config, CONFIG)
-        name = METRICS
         records = read_records(folder / METRICS)
         if (not records and not summary.diverged) or (records[-1].step if records else 0) != summary.step:
             raise ValueError(f"it does not end at step {summary.step}, as {SUMMARY} says")
+        _require_known_clients(records, config["task"].get("clients", 0))
         name = PARTITION
         counts = _read_counts(folder / PARTITION) if (folder / PARTITION).exists() else None
     except Damaged:
         raise
     except (ValueError, AttributeError) as error:
         raise Damaged(f"{folder} is damaged: {name}: {error}") from None
-    return Run(folder, {**config, "task": settings.task, "run": settings.run}, records, summary, counts)
+    return Run(folder, config, records, summary, counts)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return a run's settings, with the sections `task` and `run`.
+
+    Raises:
+        Damaged: config.toml is not what fadas wrote.
+    """
+    path = folder / CONFIG
+    try:
+        config = upgrade_config(parse_toml(path), str(path))
+        task = from_table(_Task, config.setdefault("task", {}), "task")
+        limits = from_table(_Limits, config.setdefault("run", {}), "run")
+        require_counts(clients=task.clients, steps=limits.steps or 0, updates=limits.updates or 0)
+        not_negative(time=limits.time or 0.0)
+        require_seeds(limits.seeds)
+        check_numbers(config, "settings", latest=None)
+    except Damaged:
+        raise
+    except (ValueError, AttributeError) as error:
+        raise Damaged(f"{folder} is damaged: {CONFIG}: {error}") from None
+    return config
 
 
 def read_records(path: Path) -> list[Record]:
     """Return the records in a metrics.jsonl."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise Damaged(f"cannot read {path}: {error.strerror}") from None
-    return [read_record(line, number) for number, line in enumerate(lines, 1)]
+    records: list[Record] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        records.append(read_record(line, number, records[-1] if records else None))
+    return records
 
 
-def read_record(line: str | bytes, number: int = 1) -> Record:
-    """Return the record on a line of metrics.jsonl. Non-finite numbers are stored as null and become NaN here."""
+def read_record(line: str | bytes, number: int = 1, before: Record | None = None) -> Record:
+    """Return the record on a line of metrics.jsonl. Non-finite numbers are stored as null and become NaN here.
+
+    Args:
+        line: The line.
+        number: Its number, for error messages.
+        before: The record on the line before.
+
+    Raises:
+        ValueError: No run can have written the line.
+    """
     where = f"line {number}"
-    read: Any = strict_json(line)
+    try:
+        read: Any = strict_json(line)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     if not is_table(read):
         raise ValueError(f"{where} must be a table, got {read!r}")
     table = {"wall": 0.0, **read}
@@ -121,7 +164,43 @@ def read_record(line: str | bytes, number: int = 1) -> Record:
     record = from_table(Record, table, where)
     if not record.jobs:
         raise ValueError(f"{where}.jobs is empty")
+    try:
+        _require_possible(record)
+        if before:
+            _require_order(before, record)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     return record
+
+
+def _require_possible(record: Record) -> None:
+    """Raise a ValueError if no server step can have this record."""
+    require_counts(1, step=record.step)
+    require_counts(len(record.jobs), updates=record.updates)
+    require_losses(record)
+    not_negative(time=record.time)
+    for job in record.jobs:
+        require_counts(**{"job id": job.id, "client": job.client, "tau": job.tau})
+        if not 0 <= job.start <= job.end:
+            raise ValueError(f"job {job.id} starts at {job.start} and ends at {job.end}")
+        if job.tau >= record.step:
+            raise ValueError(f"job {job.id} has a delay of {job.tau} at step {record.step}")
+
+
+def _require_order(before: Record, record: Record) -> None:
+    """Raise a ValueError if a record cannot follow the one before it."""
+    if record.step <= before.step:
+        raise ValueError(f"step {record.step} follows step {before.step}")
+    for name in ("time", "updates", "dropped", "expired"):
+        if getattr(record, name) < getattr(before, name):
+            raise ValueError(f"{name} falls from {getattr(before, name)} to {getattr(record, name)}")
+
+
+def _require_known_clients(records: Sequence[Record], clients: int) -> None:
+    """Raise a ValueError if a record names a client that the settings do not have. 0: the number is not known."""
+    last = max((job.client for record in records for job in record.jobs), default=-1)
+    if 0 < clients <= last:
+        raise ValueError(f"it names client {last}, but {CONFIG} has {clients} clients")
 
 
 def _read_counts(path: Path) -> list[list[int]]:
@@ -133,15 +212,36 @@ def _read_counts(path: Path) -> list[list[int]]:
     return partition.counts
 
 
-def find_runs(folder: Path) -> list[Run]:
-    """Return the finished runs directly below an experiment's folder, or the run in the folder itself."""
+def read_runs(folder: Path) -> tuple[list[Run], list[Damaged]]:
+    """Return the finished runs directly below an experiment's folder, or the run in the folder itself.
+
+    Also returns what is wrong with those that are damaged.
+
+    Raises:
+        ConfigError: There are no finished runs.
+    """
     files = (CONFIG, METRICS, SUMMARY)
-    folders = [folder, *(path.parent for path in folder.glob(f"*/{SUMMARY}"))]
-    found = [read_run(path) for path in folders if all((path / name).exists() for name in files)]
-    if not found:
+    folders = [folder, *sorted(path.parent for path in folder.glob(f"*/{SUMMARY}"))]
+    found: list[Run] = []
+    damaged: list[Damaged] = []
+    for path in folders:
+        if all((path / name).exists() for name in files):
+            try:
+                found.append(read_run(path))
+            except Damaged as error:
+                damaged.append(error)
+    if not (found or damaged):
         below = sorted({str(path.parents[1]) for path in folder.glob(f"*/*/{SUMMARY}")})  # of a sweep
         raise ConfigError(f"no finished runs in {folder}{', but in ' + ', '.join(below) if below else ''}")
-    return sorted(found, key=lambda run: (run.summary.place, run.summary.seed, run.folder.name))
+    return sorted(found, key=lambda run: (run.summary.place, run.summary.seed, run.folder.name)), damaged
+
+
+def find_runs(folder: Path) -> list[Run]:
+    """Return the finished runs as `read_runs` does, but raise an error if one of them is damaged."""
+    found, damaged = read_runs(folder)
+    if damaged:
+        raise damaged[0]
+    return found
 
 
 def unfinished_runs(folder: Path) -> list[str]:
@@ -160,7 +260,7 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         settings = identity(run.config)
         settings["run"].pop("seeds", None)
-        groups.setdefault(run.label, {}).setdefault(to_json(settings), []).append(run)
+        groups.setdefault(run.label, {}).setdefault(repr(settings), []).append(run)
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():
         full = [group[0].folder.name for group in by_settings.values()]
@@ -168,5 +268,12 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
         short = [name.removesuffix(f"-{seed}") for name, seed in zip(full, seeds, strict=True)]
         for folder, name, group in zip(full, short, by_settings.values(), strict=True):
             taken = short.count(name) > 1 or (name != folder and name in full)
-            named[label if len(by_settings) == 1 else f"{label} ({folder if taken else name})"] = group
+            longer = f"{label} ({folder if taken else name})"
+            named[_free_name(label if len(by_settings) == 1 else longer, named)] = group
     return named
+
+
+def _free_name(name: str, taken: Mapping[str, object]) -> str:
+    """Return a name that is not taken yet. A label may look like the longer name of another group."""
+    candidates = chain([name], (f"{name} [{number}]" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken)

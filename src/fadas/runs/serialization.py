@@ -4,12 +4,13 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Generator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import tomli_w
 
@@ -19,6 +20,8 @@ from fadas.registry import convert, is_list, is_table
 
 Table = Mapping[str, Any]
 T = TypeVar("T")
+_DEEPEST = 100  # levels of nesting; what fadas writes has less than ten
+_TOO_DEEP = "it is nested too deeply"
 
 
 def to_json(value: Any) -> str:
@@ -85,15 +88,41 @@ def parse_json(path: Path) -> Any:
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Return the content of a JSON text. NaN and Infinity, which Python accepts, are errors."""
+    """Return the content of a JSON text. NaN, Infinity and repeated keys, which Python accepts, are errors."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
+    _require_shallow(value)
+    return value
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {name!r} is repeated")
+    return table
+
+
+def _require_shallow(value: Any) -> None:
+    """Refuse what is nested so deeply that functions which call themselves would fail."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [item for outer in level for item in _items(outer)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast(dict[str, Any], value).values()
+    return cast(list[Any], value) if isinstance(value, list) else ()
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
@@ -102,16 +131,44 @@ def parse_toml(path: Path) -> dict[str, Any]:
     Raises:
         Damaged: The file is missing, cannot be read, or is not TOML.
     """
-    return _parsed(path, tomllib.loads)
+    return _parsed(path, _shallow_toml)
 
 
-def _parsed(path: Path, parse: Any) -> Any:
+def _shallow_toml(text: str) -> dict[str, Any]:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    _require_shallow(tables)
+    return tables
+
+
+def _parsed(path: Path, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(read_text(path))
+    except Damaged:
+        raise
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        Damaged: The file is missing, cannot be read, or is something other than a file, such as a pipe.
+    """
+    try:
+        require_file(path)
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise Damaged(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def require_file(path: Path) -> None:
+    """Refuse what is not a file: a pipe would make us wait, and a device may never end."""
+    if path.exists() and not path.is_file():
+        raise Damaged(f"cannot read {path}: it is not a file")
 
 
 def from_table(kind: type[T], table: Any, where: str) -> T:
@@ -128,7 +185,7 @@ def from_table(kind: type[T], table: Any, where: str) -> T:
     if is_table(table):
         known = _field_names(kind)
         table = {key: value for key, value in table.items() if key in known}
-        _check_numbers(table, where)
+        check_numbers(table, where)
     return convert(table, kind, where)
 
 
@@ -137,19 +194,20 @@ def _field_names(kind: Any) -> frozenset[str]:
     return frozenset(field.name for field in fields(kind))
 
 
-def _check_numbers(value: Any, where: str) -> None:
+def check_numbers(value: Any, where: str, latest: float | None = LATEST) -> None:
+    """Refuse whole numbers of more than 64 bits, and floats that reach `latest`, anywhere in a plain value."""
     if isinstance(value, float):
-        if abs(value) >= LATEST:
+        if latest is not None and abs(value) >= latest:
             raise ValueError(f"{where} is too large: {str(value)[:20]}")
     elif isinstance(value, int):
-        if not abs(value) < 2**63:
-            raise ValueError(f"{where} is too large: {str(value)[:20]}")
+        if not -(2**63) <= value < 2**64:
+            raise ValueError(f"{where} is too large: it has more than 64 bits")
     elif is_table(value):
         for key, item in value.items():
-            _check_numbers(item, f"{where}.{key}")
+            check_numbers(item, f"{where}.{key}", latest)
     elif is_list(value):
         for item in value:
-            _check_numbers(item, where)
+            check_numbers(item, where, latest)
 
 
 @contextmanager

@@ -2,13 +2,15 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fadas.core.records import Record, counted_tau_statistics
+from fadas.core.records import TAUS, Record, counted_tau_statistics
+from fadas.validate import not_negative
 
 _LAST = 5  # evaluations: the paper reports the mean and standard deviation over the last five
+_LONGEST_NAME = 255  # characters; the names of folders are made of these names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +176,42 @@ def _mean_and_deviation(values: Collection[float]) -> tuple[float | None, float 
         return None, None
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def require_possible(summary: Summary) -> None:
+    """Raise a ValueError if no run can have this summary."""
+    require_counts(step=summary.step, updates=summary.updates, place=summary.place)
+    require_losses(summary)
+    not_negative(time=summary.time, wall=summary.wall, accuracy_std=summary.accuracy_std or 0.0)
+    not_negative(time_to_target=summary.time_to_target or 0.0)
+    not_negative(**{name: getattr(summary, name) for name in TAUS})
+    require_seeds([summary.seed])
+    if summary.diverged == "":
+        raise ValueError("diverged must say why")
+    for name in ("experiment", "algorithm"):
+        if len(getattr(summary, name)) > _LONGEST_NAME:
+            raise ValueError(f"{name} must have at most {_LONGEST_NAME} characters")
+
+
+def require_losses(so_far: Outcome | Record) -> None:
+    """Refuse impossible numbers of lost jobs, and an impossible loss of privacy."""
+    require_counts(dropped=so_far.dropped, expired=so_far.expired)
+    require_counts(**{f"refused.{reason}": count for reason, count in so_far.refused.items()})
+    not_negative(**{f"privacy.{name}": value for name, value in (so_far.privacy or {}).items()})
+
+
+def require_counts(minimum: int = 0, **values: int) -> None:
+    """Refuse numbers below the minimum, and numbers that figures, which use floats, cannot draw exactly."""
+    for name, value in values.items():
+        if not minimum <= value <= 2**53:
+            raise ValueError(f"{name} must be from {minimum} to 2^53, got {str(value)[:20]}")
+
+
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Refuse negative seeds, and seeds of more than 64 bits."""
+    for seed in seeds:
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"a seed must be from 0 to 2^64 - 1, got {str(seed)[:20]}")
 
 
 def summarise(records: Iterable[Record], target: float | None = None, diverged: str | None = None) -> Outcome:
