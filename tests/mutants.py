@@ -31,11 +31,11 @@ def is_equivalent(mutant: Mutant, known: list[dict[str, str]]) -> bool:
     return any(all(getattr(mutant, key) == entry[key] for key in entry if key != "reason") for entry in known)
 
 
-def tests_of(file: str, settings: dict[str, Any], root: Path) -> list[str]:
-    """Return the test files of a module: those of its name, then those that the settings list."""
+def tests_of(file: str, settings: dict[str, Any], root: Path) -> list[list[str]]:
+    """Return the test files of a module: those of its name, and then those that the settings list."""
     package, _, name = file.removesuffix(".py").rpartition("/")
     own = sorted(path.relative_to(root).as_posix() for path in (root / "tests" / package).glob(f"test_{name}*.py"))
-    return list(dict.fromkeys([*own, *settings["tests"].get(file, settings["tests"].get(package, []))]))
+    return [tests for tests in (own, settings["tests"].get(file, settings["tests"].get(package))) if tests]
 
 
 def copy_repository(root: Path, folder: Path, settings: dict[str, Any]) -> None:
@@ -63,8 +63,8 @@ def start_tests(folder: Path, tests: list[str], options: list[str], seconds: int
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, 2 * seconds))
         signal.alarm(5 * seconds)  # it may sleep, and other work may slow it down
         sys.path.insert(0, f"{folder}/src")
-        os.environ |= {"PYTHONPATH": f"{folder}/src", "TMPDIR": f"{folder}/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
-        sys.dont_write_bytecode, tempfile.tempdir = True, f"{folder}/tmp"
+        os.environ |= {"PYTHONPATH": f"{folder}/src", "TMPDIR": f"{folder}/tmp"}
+        tempfile.tempdir = f"{folder}/tmp"
         code = importlib.import_module("pytest").main(["-x", "-q", "-p", "no:cacheprovider", *options, *tests])
         sys.stdout.flush()
         os._exit(code)
@@ -90,13 +90,13 @@ def try_mutants(mutants: list[Mutant], settings: dict[str, Any], given: argparse
         importlib.import_module(name)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where syncing to the disk takes no time
     outcomes: dict[Mutant, str] = {}
-    running: dict[int, tuple[Mutant, Path, bytes]] = {}
+    running: dict[int, tuple[Mutant, Path, bytes, list[list[str]]]] = {}
     left, options = mutants[::-1], settings.get("options", [])
     with tempfile.TemporaryDirectory(prefix="mutants", dir=memory, ignore_cleanup_errors=True) as place:
         for folder in (free := [Path(place) / f"{number}" for number in range(given.jobs)]):
             copy_repository(given.root, folder, settings)
-        needed = sorted({test for mutant in mutants for test in tests_of(mutant.file, settings, given.root)})
-        start_tests(free[0], needed, options, 1000)
+        needed = {test for mutant in mutants for tests in tests_of(mutant.file, settings, folder) for test in tests}
+        start_tests(free[0], sorted(needed), options, 1000)
         if wait_for_tests()[1] != SURVIVED:
             raise RuntimeError(f"{(free[0] / 'output.txt').read_text()[-3000:]}\nthe tests fail without any change")
         while left or running:
@@ -105,15 +105,18 @@ def try_mutants(mutants: list[Mutant], settings: dict[str, Any], given: argparse
                 path = folder / settings["source"] / mutant.file
                 whole = path.read_bytes()
                 path.write_bytes(whole[: mutant.begin] + mutant.text + whole[mutant.end :])
-                child = start_tests(folder, tests_of(mutant.file, settings, folder), options, given.timeout)
-                running[child] = mutant, folder, whole
-                continue
-            child, outcome = wait_for_tests()
-            mutant, folder, whole = running.pop(child)
-            (folder / settings["source"] / mutant.file).write_bytes(whole)
-            free.append(folder)
-            outcomes[mutant] = outcome
-            print(f"{len(outcomes)}/{len(mutants)} {outcome}: {mutant}", flush=True)
+                tests, *more = tests_of(mutant.file, settings, folder)
+            else:
+                child, outcome = wait_for_tests()
+                mutant, folder, whole, more = running.pop(child)
+                if outcome != SURVIVED or not more:
+                    (folder / settings["source"] / mutant.file).write_bytes(whole)
+                    free.append(folder)
+                    outcomes[mutant] = outcome
+                    print(f"{len(outcomes)}/{len(mutants)} {outcome}: {mutant}", flush=True)
+                    continue
+                tests, *more = more
+            running[start_tests(folder, tests, options, given.timeout)] = mutant, folder, whole, more
     return outcomes
 
 
