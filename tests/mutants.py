@@ -69,7 +69,7 @@ def start_tests(folder: Path, tests: list[str], options: list[str], seconds: int
         sys.stdout.flush()
         os._exit(code)
     finally:
-        os._exit(70)
+        os._exit(1)
 
 
 def wait_for_tests() -> tuple[int, str]:
@@ -78,8 +78,8 @@ def wait_for_tests() -> tuple[int, str]:
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what the tests have started
     code = os.waitstatus_to_exitcode(status)
-    if code in (4, 5, 70):
-        raise RuntimeError("pytest found no tests, or did not start")
+    if code == 5:
+        raise RuntimeError("mutants.toml names files or options that leave no test")
     return child, TIMED_OUT if code in (-signal.SIGXCPU, -signal.SIGALRM) else NOTICED if code else SURVIVED
 
 
