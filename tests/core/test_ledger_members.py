@@ -87,6 +87,10 @@ def test_copied_ledger_is_independent():
     assert ledger.arrive(second) == (jobs, step), "the same choices follow"
 
 
-def test_largest_ledger_is_bounded():
+def test_number_of_clients_is_bounded(monkeypatch):
     with pytest.raises(ValueError, match="a ledger holds at most 100,000,000 clients, got 100,000,001"):
         Ledger(Schedule(1, 1), 100_000_001)
+    monkeypatch.setattr("fadas.core.ledger._MOST", 5)  # the real bound takes gigabytes
+    assert Ledger(Schedule(1, 1), 5).clients == 5
+    with pytest.raises(ValueError, match="a ledger holds at most 5 clients, got 6"):
+        Ledger(Schedule(1, 1), 6)
