@@ -99,6 +99,9 @@ class Finder(ast.NodeVisitor):
         if getattr(called, "attr", getattr(called, "id", None)) not in MESSAGES:
             self.visit(node.value)
 
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self.visit(node.test)
+
     def visit_Raise(self, node: ast.stmt) -> None:
         self.replace(node, "pass")
 
