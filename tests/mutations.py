@@ -35,6 +35,11 @@ class Mutant(NamedTuple):
         return f"{self.file}:{self.line}: {self.change}"
 
 
+def is_text(node: ast.expr) -> bool:
+    """Is this a text or bytes? Another operator would only be an error."""
+    return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str | bytes)
+
+
 class Finder(ast.NodeVisitor):
     """Collects the changes to make in a file. Annotations, decorators, protocols and messages are left out."""
 
@@ -132,7 +137,9 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        if not isinstance(node.left, ast.Name) or not isinstance(node.op, ast.BitOr):  # a union of types
+        types = isinstance(node.op, ast.BitOr) and isinstance(node.left, ast.Name)
+        name = getattr(node.right, "id", "").isupper()  # folder / NAME
+        if not types and not name and not any(is_text(side) for side in (node.left, node.right)):
             self.replace_between(node.left, node.right, SWAPPED[type(node.op)])
         self.generic_visit(node)
 
