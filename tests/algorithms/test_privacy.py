@@ -58,9 +58,10 @@ def test_epsilon_bounds_analytic_gaussian_mechanism():
             low, high = (middle, high) if find_delta(middle) > delta else (low, middle)
         return high
 
-    for noise, steps in ((1.0, 1), (2.0, 10), (4.0, 100)):
+    for noise, steps, expected in ((1.0, 1, 4.7285), (2.0, 10, 8.0794), (4.0, 100, 14.1322)):
         truth = find_exact_epsilon(noise, 1e-5, steps)
-        assert truth <= epsilon(noise, 1e-5, steps) <= 1.25 * truth
+        assert truth < epsilon(noise, 1e-5, steps) < 1.09 * truth
+        assert epsilon(noise, 1e-5, steps) == pytest.approx(expected, rel=0.002), "one step in 100 is noticed"
 
 
 def test_spending_follows_most_frequent_client():
@@ -114,8 +115,12 @@ def test_private_run_logs_spending_and_repeats():
 
 
 def test_bad_privacy_settings_are_refused():
-    for bad in ({"clip": 0.0}, {"noise": -1.0}, {"delta": 1.0}):
-        with pytest.raises(ValueError, match="must"):
+    for bad, message in (
+        ({"clip": 0.0}, "clip must be a positive number, got 0.0"),
+        ({"noise": -1.0}, "noise must be a positive number, got -1.0"),
+        ({"delta": 1.0}, "delta must be above 0 and below 1, got 1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
             Private(**bad)
     with pytest.raises(ValueError, match="BatchNorm"):
         combine_deltas(Private(), [torch.zeros(3)], buffers=2)

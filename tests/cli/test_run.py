@@ -79,7 +79,9 @@ def test_rerun_skips_finished_runs(tmp_path):
 def test_modules_in_current_folder_do_not_shadow_libraries(tmp_path):
     (tmp_path / "numpy.py").write_text("raise SystemExit(7)")
     (tmp_path / "torch.py").write_text("raise SystemExit(7)")
-    run_fadas("run", DEMO, "--set", "run.steps=1", "--only", "fadas", "--out", tmp_path / "out", cwd=tmp_path)
+    done = run_fadas("run", DEMO, "--set", "run.steps=1", "--only", "fadas", "--out", tmp_path / "out", cwd=tmp_path)
+    assert done.stderr.startswith("fadas-1: 1 steps, 5 updates")
+    assert len(read_records(tmp_path / "out" / "fadas-1")) == 1
 
 
 def test_last_step_after_refusal_is_evaluated(tmp_path):

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 def test_capture_survives_garbage_of_earlier_executors(monkeypatch):
     """Destroying a graph invalidates a capture under way, and Python may destroy one at any moment."""
-    task, step = make_task(batchnorm=True, sizes=(4, 17, 30, 9)), Bench._step
+    task, step, collected = make_task(batchnorm=True, sizes=(4, 17, 30, 9)), Bench._step, []
 
     def collect_and_step(self, batch):
         if torch.cuda.is_current_stream_capturing():
-            gc.collect()
+            collected.append(gc.collect())
         step(self, batch)
 
     monkeypatch.setattr(Bench, "_step", collect_and_step)
@@ -38,6 +38,7 @@ def test_capture_survives_garbage_of_earlier_executors(monkeypatch):
         if closed:
             executor.close()
         del executor
+    assert collected, "nothing was captured"
 
 
 @pytest.mark.parametrize("compile", [False, True])

@@ -84,7 +84,9 @@ def test_halving_continues_best_quarter_and_drops_checkpoints(tmp_path):
 
     whole = {point.folder: summary for point, summary in search_points(todo, 1, (1.0,))}
     afresh = sweep_points(make_sweep(), ["fedbuff", "fadas"], [1, 2], tmp_path / "whole", 0.2)
-    for point, summary in search_points(afresh, 1, (1.0,)):
+    full = list(search_points(afresh, 1, (1.0,)))
+    assert len(full) == len(whole) == 2 * (6 + 1)
+    for point, summary in full:
         halved = tmp_path / "halved" / point.label / point.folder.name
         assert whole[halved].accuracy == summary.accuracy
         assert read_run(halved).records == read_run(point.folder).records, "pauses must not change a run"
@@ -103,7 +105,9 @@ def test_halving_without_early_evaluation_is_refused(tmp_path):
         list(search_points(sweep_points(later, ["fedbuff"], [1], tmp_path, 0.2), 1, HALVING))
     todo = sweep_points(make_sweep(eval_every=5), ["fedbuff"], [1], tmp_path, 0.2)
     outcomes = [outcome for _, outcome in search_points(todo, 1, HALVING)]
-    assert all(outcome.accuracy is not None or outcome.diverged is not None for outcome in outcomes)
+    assert len(outcomes) == count_runs(todo, HALVING) == 6 + 2 + 1
+    assert all((outcome.accuracy is None) == (outcome.diverged is not None) for outcome in outcomes)
+    assert sum(outcome.diverged is not None for outcome in outcomes) == 1, "one rate of the grid is 1e30"
 
 
 def search_made_up(monkeypatch, tmp_path, last):

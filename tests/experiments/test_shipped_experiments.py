@@ -1,6 +1,7 @@
 """The experiments of this repository: settings, grids, smoke profiles."""
 
 import json
+import math
 import tomllib
 
 import pytest
@@ -9,10 +10,11 @@ from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import make_plan
 from fadas.experiments.resolve import experiment_seeds, resolve
+from fadas.experiments.sweep import grid_points, with_point
 from fadas.paper.artefacts import Cell
 from fadas.paper.results import SEARCH_SEED
 from fadas.paper.run_cells import make_config
-from fadas.runs.serialization import to_toml
+from fadas.runs.serialization import flatten, to_json, to_toml
 from helpers.cli import EXPERIMENT_FILES, run_fadas
 from helpers.experiments import resolve_text
 from helpers.updates import delayed_step
@@ -25,8 +27,26 @@ def test_shipped_experiment_parses_and_plans(path):
         for seed in experiment_seeds(tables):
             config = resolve(tables, label, seed)
             assert make_plan(config).steps > 0
-            for point in tables.get("sweep", {}).get(label, {}).items():
-                assert point
+
+
+GRIDS = [path for path in EXPERIMENT_FILES if "\n[sweep." in path.read_text()]
+
+
+def test_all_but_language_experiments_have_grids():
+    assert {path.stem for path in EXPERIMENT_FILES} - {path.stem for path in GRIDS} == LANGUAGE
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_every_point_of_shipped_grids_gives_settings_of_its_own(path):
+    tables = read_experiment(path)
+    for label, grid in tables["sweep"].items():
+        points = grid_points(tables, label)
+        assert len(points) == math.prod(len(values) for values in flatten(grid).values()) > 1
+        resolved = [resolve(with_point(tables, label, point), label, 0).tables for point in points]
+        assert len({to_json(settings) for settings in resolved}) == len(points)
+        for point, settings in zip(points, resolved, strict=True):
+            set_here = flatten({**settings, **settings["algorithms"][label]})
+            assert {key: set_here[key] for key in point} == point
 
 
 def test_resolved_settings_resolve_to_themselves(tmp_path):
@@ -40,12 +60,13 @@ def test_resolved_settings_resolve_to_themselves(tmp_path):
             assert (again.local, again.delays, again.run) == (config.local, config.delays, config.run)
 
 
+LANGUAGE = {"rte-mild", "mrpc-mild", "sst2-mild"}
 PAPER = [path for path in EXPERIMENT_FILES if path.stem != "demo"]
 
 
 def test_paper_settings_have_experiments():
     vision = {f"{d}-{delay}-dir{a}" for d in ("cifar10", "cifar100") for delay in ("mild", "large") for a in (0.1, 0.3)}
-    assert {path.stem for path in PAPER} == vision | {"rte-mild", "mrpc-mild", "sst2-mild"}
+    assert {path.stem for path in PAPER} == vision | LANGUAGE
 
 
 @pytest.mark.parametrize("path", [path for path in PAPER if "dir0.1" in path.stem], ids=lambda path: path.stem)

@@ -24,6 +24,8 @@ def test_evaluation_does_not_count_against_patience(play):
 
     nodes = {ONE: Node(latency=1.0, spans=((0.0, 402.5), (1050.0, math.inf)))}
     play(nodes, concurrency=1, steps=3, evaluate=evaluate)
+    assert play.clock.now > 1050.0, "the last step was that of the node's return"
+    assert len(play.records) == 3
 
 
 def test_long_deadline_and_patience_are_honoured(play):

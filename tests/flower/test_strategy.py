@@ -77,7 +77,10 @@ def test_algorithm_that_cannot_step_is_refused_first(tmp_path):
 def test_every_preset_passes_trial_step(name):
     algorithm = ALGORITHMS[name]()
     ledger = Ledger(algorithm.schedule(4, 2), 0, open=True)
-    try_one_step(Server(algorithm, ledger, Model(torch.ones(3), torch.ones(2))))
+    server = Server(algorithm, ledger, Model(torch.ones(3), torch.ones(2)))
+    try_one_step(server)
+    assert (server.state.version, server.state.slots, server.buffer) == (0, {}, []), "the step is discarded"
+    assert server.model.params.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_zero_rounds_are_refused(tmp_path):

@@ -58,9 +58,9 @@ def resolve_text(folder: Path, text: str = BASE, label="fadas", overrides=(), se
     return resolve(read_experiment(write_experiment(folder, text), overrides), label, seed)
 
 
-def prepare_run(lr: float, checkpoint_every=0):
+def prepare_run(lr: float, checkpoint_every=0, updates=20):
     """The settings of a short run of the demo, and its simulation."""
-    small = ["run.updates=20", f"run.checkpoint_every={checkpoint_every}", "executor.name='inline'"]
+    small = [f"run.updates={updates}", f"run.checkpoint_every={checkpoint_every}", "executor.name='inline'"]
     small.append(f"algorithms.fadas.local.lr={lr}")
     config = resolve(read_experiment(DEMO, small), "fadas", 1)
     task = prepare_task(config)

@@ -149,7 +149,7 @@ class Nodes(Grid):
 
 
 class Play:
-    """Runs a strategy against nodes. Afterwards, `last` is its last record and `log` what it logged."""
+    """Runs a strategy against nodes. Then `result` is its result, `last` its last record, `log` what it logged."""
 
     def __init__(self, folder, monkeypatch, caplog):
         self.folder, self.monkeypatch, self.caplog = folder, monkeypatch, caplog

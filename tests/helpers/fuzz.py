@@ -2,8 +2,7 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from helpers.cli import call_fadas
 

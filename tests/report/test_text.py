@@ -3,8 +3,7 @@
 import tomllib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fadas.report.text import figure_text, html_text, show_line, show_lines
 from helpers.fuzz import HOSTILE, texts

@@ -1,5 +1,6 @@
 """Checkpoint files."""
 
+import hashlib
 import threading
 
 import pytest
@@ -10,28 +11,58 @@ from fadas.runs import checkpoint
 from fadas.runs.folder import checkpoints
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "huge header", "digest only"])
-def test_damaged_checkpoint_is_detected(damage, tmp_path):
+def seal(payload: bytes) -> bytes:
+    """A checkpoint with a valid checksum, whatever it holds."""
+    return hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload
+
+
+def with_header(header: bytes, data: bytes = b"") -> bytes:
+    return seal(len(header).to_bytes(8, "little") + header + data)
+
+
+VALUES = b'{"__metadata__": {"values": %s}}'
+CHECKSUM = "its checksum is wrong"
+DAMAGE = {
+    "cut": (lambda whole: whole[:-7], CHECKSUM),
+    "flipped bit": (lambda whole: whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], CHECKSUM),
+    "flipped bit of the checksum": (lambda whole: bytes([whole[0] ^ 1]) + whole[1:], CHECKSUM),
+    "another line feed": (lambda whole: whole[:64] + b" " + whole[65:], CHECKSUM),
+    "empty": (lambda whole: b"", CHECKSUM),
+    "text": (lambda whole: b"hello\n" * 40, CHECKSUM),
+    "checksum only": (lambda whole: whole[:65], CHECKSUM),
+    "huge header": (lambda whole: seal((2**62).to_bytes(8, "little") + b"{}"), "__metadata__"),
+    "no header": (lambda whole: seal(b""), "Expecting value"),
+    "header of another kind": (lambda whole: with_header(b"[]"), "list indices must be integers"),
+    "no values": (lambda whole: with_header(b'{"__metadata__": {}}'), "values"),
+    "values that are a list": (lambda whole: with_header(VALUES % b'"[1]"'), "it holds no values"),
+    "values of a newer version": (
+        lambda whole: with_header(VALUES % b'"{\\"format\\": 99}"'),
+        "has format 99, written",
+    ),
+    "tensors without data": (
+        lambda whole: with_header(
+            b'{"__metadata__": {"values": "{}"}, "x": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}'
+        ),
+        "deserializ",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_checkpoint_is_refused_with_the_reason(damage, tmp_path):
     path = checkpoint.write_checkpoint(tmp_path, 3, {"x": torch.arange(100.0)}, {"version": 3})
-    content = path.read_bytes()
     good, values = checkpoint.read_checkpoint(path)
     assert torch.equal(good["x"], torch.arange(100.0))
     assert values == {"version": 3}
-    import hashlib
-
-    huge = (2**62).to_bytes(8, "little") + b"{}"
-    path.write_bytes(
-        {
-            "cut": content[:-7],
-            "flip": content[:200] + bytes([content[200] ^ 1]) + content[201:],
-            "empty": b"",
-            "text": b"hello\n" * 40,
-            "huge header": hashlib.sha256(huge).hexdigest().encode() + b"\n" + huge,
-            "digest only": content[:65],
-        }[damage]
-    )
-    with pytest.raises(checkpoint.Damaged):
+    change, message = DAMAGE[damage]
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(checkpoint.Damaged, match=message):
         checkpoint.read_checkpoint(path)
+
+
+def test_missing_checkpoint_is_damage(tmp_path):
+    with pytest.raises(checkpoint.Damaged, match="No such file"):
+        checkpoint.read_checkpoint(tmp_path / "checkpoint-000000001.ckpt")
 
 
 def test_every_dtype_is_kept_or_refused(tmp_path):

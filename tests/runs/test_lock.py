@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from fadas.errors import ConfigError
+from fadas.errors import Busy, ConfigError
 from fadas.runs import lock
 from helpers.cli import DEMO, fadas_command, paused_command, run_fadas
 from helpers.folders import read_files
-from helpers.processes import run_in_background
+from helpers.processes import hold_lock, run_in_background
 
 RUN = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
 
@@ -100,17 +100,35 @@ def test_lock_ends_with_process_despite_forked_workers(tmp_path):
 
 
 def test_briefly_held_lock_is_retried(tmp_path, monkeypatch):
-    other = (tmp_path / lock.NAME).open("ab")
+    other, pauses = (tmp_path / lock.NAME).open("ab"), []
     fcntl.flock(other, fcntl.LOCK_EX)
-    monkeypatch.setattr("time.sleep", lambda seconds: other.close())
+
+    def release_other(seconds):
+        pauses.append(seconds)
+        other.close()
+
+    monkeypatch.setattr("time.sleep", release_other)
     lock.acquire(tmp_path)
+    assert pauses == [0.5]
+    lock.require_held(tmp_path)
     lock.release(tmp_path)
+
+
+def test_held_lock_is_tried_twice_within_a_second(tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    with hold_lock(tmp_path), pytest.raises(Busy, match="is in use by another process"):
+        lock.acquire(tmp_path)
+    assert pauses == [0.5, 0]
+    with pytest.raises(ConfigError, match="was deleted or moved"):
+        lock.require_held(tmp_path)
 
 
 def test_missing_system_locks_allow_everybody(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(lock, "fcntl", None)
         lock.acquire(tmp_path)
+        lock.require_held(tmp_path)
         lock.release(tmp_path)
 
     def raise_unsupported(*arguments):
@@ -118,7 +136,10 @@ def test_missing_system_locks_allow_everybody(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", raise_unsupported)
     lock.acquire(tmp_path)
+    lock.require_held(tmp_path)
     lock.release(tmp_path)
+    with pytest.raises(ConfigError, match="was deleted or moved"):
+        lock.require_held(tmp_path)
 
 
 def test_release_removes_only_folder_that_it_made_and_that_is_empty(tmp_path):

@@ -96,22 +96,22 @@ def test_scale_by_data_follows_client_sizes():
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "message"),
     [
-        lambda: Uniform(0, 1),
-        lambda: Uniform(2, 1),
-        lambda: Exponential(-1),
-        lambda: Lognormal(1, 0),
-        lambda: Pareto(1, math.inf),
-        lambda: Large(gamma=0),
-        lambda: Large(large=(8, 5)),
-        lambda: Delays(dropout=1.0),
-        lambda: Delays(dropout=-0.1),
-        lambda: Delays(deadline=0),
+        (lambda: Uniform(0, 1), r"low, high must be a range 0 < low <= high, got \[0, 1\]"),
+        (lambda: Uniform(2, 1), r"low, high must be a range 0 < low <= high, got \[2, 1\]"),
+        (lambda: Exponential(-1), "mean must be a positive number, got -1"),
+        (lambda: Lognormal(1, 0), "sigma must be a positive number, got 0"),
+        (lambda: Pareto(1, math.inf), "shape must be a positive number, got inf"),
+        (lambda: Large(gamma=0), "gamma must be a positive number, got 0"),
+        (lambda: Large(large=(8, 5)), r"large must be a range 0 < low <= high, got \[8, 5\]"),
+        (lambda: Delays(dropout=1.0), "dropout must be at least 0 and below 1, got 1.0"),
+        (lambda: Delays(dropout=-0.1), "dropout must be at least 0 and below 1, got -0.1"),
+        (lambda: Delays(deadline=0), "deadline must be a positive number, got 0"),
     ],
 )
-def test_bad_delay_parameters_are_refused(make):
-    with pytest.raises(ValueError, match="must be"):
+def test_bad_delay_parameters_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 

@@ -22,12 +22,16 @@ def test_run_continues_with_fewer_live_clients_than_slots():
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [{"kind": "rot"}, {"kind": "nan", "start": -1}, {"kind": "nan", "start": 5, "end": 5}]
-    + [{"kind": "noise", "scale": 0}],
+    ("bad", "message"),
+    [
+        ({"kind": "rot"}, "kind must be one of fail, nan, inf, flip, noise, got 'rot'"),
+        ({"kind": "nan", "start": -1}, r"start and end must be a range 0 <= start < end, got \[-1, inf\]"),
+        ({"kind": "nan", "start": 5, "end": 5}, r"start and end must be a range 0 <= start < end, got \[5, 5\]"),
+        ({"kind": "noise", "scale": 0}, "scale must be a positive number, got 0"),
+    ],
 )
-def test_bad_faults_are_refused(bad):
-    with pytest.raises(ValueError, match="must"):
+def test_bad_faults_are_refused(bad, message):
+    with pytest.raises(ValueError, match=message):
         Fault(**bad)
 
 

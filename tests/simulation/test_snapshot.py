@@ -134,16 +134,20 @@ def test_snapshot_of_other_run_is_refused(tmp_path):
     stop_after(first, 7)
     tensors, values = save_and_read(first, tmp_path)
     fresh = make_stoppable(task, FADAS())
-    for bad_tensors, bad_values in (
-        ({**tensors, "version.0.params": tensors["version.0.params"][1:]}, values),
-        ({**tensors, "version.0.params": tensors["version.0.params"].double()}, values),
-        ({k: v for k, v in tensors.items() if not k.startswith("version")}, values),
-        (tensors, {**values, "version": 1 + values["version"]}),
-        (tensors, {**values, "progress": {**values["progress"], "position": 10**9}}),
-        (tensors, {**values, "progress": {"colour": "red"}}),
-        (tensors, {}),
+    (version, *_) = (name for name in tensors if name.startswith("version.") and name.endswith("params"))
+    unfit = f"{version} belongs to another model"
+    for bad_tensors, bad_values, error, message in (
+        ({**tensors, version: tensors[version][1:]}, values, ValueError, unfit),
+        ({**tensors, version: tensors[version].double()}, values, ValueError, unfit),
+        ({**tensors, "params": tensors["params"].half()}, values, ValueError, "params belongs to another model"),
+        ({name: t for name, t in tensors.items() if name != version}, values, KeyError, version),
+        (tensors, {**values, "version": 1 + values["version"]}, ValueError, "belongs to another run"),
+        (tensors, {**values, "buffer": values["buffer"][1:]}, ValueError, "belongs to another run"),
+        (tensors, {**values, "progress": {**values["progress"], "position": 10**9}}, IndexError, "out of bounds"),
+        (tensors, {**values, "progress": {"colour": "red"}}, TypeError, "unexpected keyword argument 'colour'"),
+        (tensors, {}, KeyError, "progress"),
     ):
-        with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
+        with pytest.raises(error, match=message):
             snapshot.restore(fresh, bad_tensors, bad_values)
     whole = make_stoppable(task, FADAS())
     assert [r.as_dict() for r in fresh] == [r.as_dict() for r in whole]

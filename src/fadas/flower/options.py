@@ -1,5 +1,6 @@
 """The settings of a deployment."""
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -70,6 +71,6 @@ class Options:
     def __post_init__(self) -> None:
         one_of(("arrays", "delta"), reply=self.reply)
         at_least(1, eval_every=self.eval_every)
-        if not (self.deadline > 0 and self.patience >= 0 and self.poll > 0):
+        if not (self.deadline > 0 and self.patience >= 0 and 0 < self.poll < math.inf):
             given = f"{self.deadline}, {self.patience} and {self.poll}"
             raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; got {given}")

@@ -109,7 +109,8 @@ class BackgroundWriter:
         """Wait until the last checkpoint is written."""
         last, self._last = self._last, None
         if last:
-            self._idle_until = time.monotonic() + 9 * last.result()
+            seconds = last.result()
+            self._idle_until = time.monotonic() + 9 * seconds
 
     def close(self) -> None:
         """End the thread."""

@@ -1,0 +1,108 @@
+"""The summary of a deployment, and folders that are refused before anything is written."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+pytest.importorskip("flwr")
+from flwr.app import MetricRecord
+
+import fadas
+from fadas.errors import ConfigError
+from fadas.runs.folder import claim
+from fadas.runs.reader import read_run
+from helpers.flower import INITIAL, ONE, TWO, Node, answer_error, stop_server_after
+from helpers.folders import read_files
+
+
+def evaluate(step, arrays):
+    return MetricRecord({"accuracy": step / 10})
+
+
+def read_summary(folder):
+    return json.loads((folder / "fadas-0" / "summary.json").read_text())
+
+
+def test_summary_of_resumed_run_covers_all_steps(play, tmp_path):
+    with pytest.raises(KeyboardInterrupt):  # the second node is slow, and takes part before the interruption only
+        play({ONE: Node(stop_server_after(7)), TWO: Node(latency=5.0)}, steps=9, evaluate=evaluate)
+    done = len(play.read())
+    assert done >= 6
+    play({ONE: Node()}, steps=9, evaluate=evaluate)
+    run = read_run(tmp_path / "fadas-0")
+    taus = [max(job.tau for job in record.jobs) for record in run.records]
+    summary = run.summary
+    assert len(run.records) == 9
+    assert (summary.tau_max, summary.tau_avg) == (max(taus), pytest.approx(sum(taus) / 9))
+    assert max(taus[:done]) > max(taus[done:], default=0)
+    assert summary.accuracy == pytest.approx(np.mean([0.5, 0.6, 0.7, 0.8, 0.9]))
+    assert summary.accuracy_std == pytest.approx(np.std([0.5, 0.6, 0.7, 0.8, 0.9]))
+    assert (summary.step, summary.updates, summary.time) == (9, 9, run.records[-1].time)
+
+
+def test_summary_and_model_say_what_was_trained(play, tmp_path):
+    play({ONE: Node(), TWO: Node()}, steps=4, seed=0, evaluate=evaluate)
+    summary = read_summary(tmp_path)
+    assert summary["experiment"] == tmp_path.name
+    assert (summary["algorithm"], summary["seed"], summary["place"]) == ("fadas", 0, 0)
+    assert summary["versions"]["fadas"] == fadas.__version__
+    assert set(summary["versions"]) == {"fadas", "torch"}
+    assert summary["wall"] == pytest.approx(play.last["time"], abs=0.5)
+    assert "diverged" not in summary
+    model = load_file(tmp_path / "fadas-0" / "model.safetensors")
+    assert list(model) == ["w"]
+    assert float((model["w"] - INITIAL).min()) > 0
+    assert not list((tmp_path / "fadas-0").glob("*.ckpt"))
+
+
+def interrupt_run(play, folder):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(8))})
+    (folder / "fadas-0" / ".lock").unlink()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"buffer": 2}, r"an interrupted run with other settings \(schedule.buffer was 1 and is 2\)"),
+        ({"algorithm": fadas.FADAS()}, "an interrupted run with other settings"),
+    ],
+)
+def test_folder_with_other_settings_is_refused_before_it_is_locked(play, tmp_path, options, message):
+    interrupt_run(play, tmp_path)
+    before = read_files(tmp_path / "fadas-0")
+    with pytest.raises(ConfigError, match=f"fadas-0 holds {message}"):
+        play({ONE: Node()}, **options)
+    assert read_files(tmp_path / "fadas-0") == before, "not even a lock"
+
+
+def test_finished_run_is_refused_before_it_is_locked(play, tmp_path):
+    play({ONE: Node()}, steps=3)
+    (tmp_path / "fadas-0" / ".lock").unlink()
+    before = read_files(tmp_path / "fadas-0")
+    with pytest.raises(ConfigError, match="fadas-0 holds a finished run: choose another folder, or move it away"):
+        play({ONE: Node()}, steps=3)
+    assert read_files(tmp_path / "fadas-0") == before
+
+
+def test_folder_is_released_at_the_end(play, tmp_path):
+    play({ONE: Node()}, steps=3)
+    claim(tmp_path / "fadas-0", {}, "overwrite").release()
+    with pytest.raises(RuntimeError, match="giving up"):
+        play({ONE: Node(answer_error(1))}, name="failing", seed=0)
+    claim(tmp_path / "failing-0", {}, "overwrite").release()
+
+
+def test_settings_are_written_in_words(play, tmp_path):
+    play({ONE: Node()}, steps=3, algorithm=fadas.FedBuff(eta=1.0))
+    config = tomllib.loads((tmp_path / "fadas-0" / "config.toml").read_text())
+    assert config["task"] == {"name": "flower", "reply": "arrays", "arrays": config["task"]["arrays"]}
+    assert config["task"]["arrays"].startswith("2 trained, 0 averaged, ")
+    assert config["schedule"].items() >= {"concurrency": 2, "buffer": 1, "refill": "arrival"}.items()
+    assert config["run"] == {"steps": 3, "seeds": [0]}
+    parts = {"type": "Algorithm", "combine": "Mean()", "optimizer": "SGD(momentum=0.0)", "refill": "'arrival'"}
+    parts |= {"step_size": "Constant(eta=1.0)", "buffer": "None", "statistics": "1.0"}
+    assert config["algorithms"] == {"fadas": parts}

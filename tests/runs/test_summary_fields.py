@@ -1,0 +1,71 @@
+"""Every field of a summary, and what summary.json holds of it."""
+
+import pytest
+
+from fadas.runs.summary import Summary, summarise
+from helpers.folders import make_record, make_summary
+
+FIRST = make_record(1, 0.2, (0, 1), time=4.0, updates=2, dropped=1, expired=1, refused={"dropped": 1})
+LAST = make_record(
+    3, 0.6, (4, 2), time=9.5, updates=6, dropped=5, expired=2, refused={"not finite": 3}, privacy={"epsilon": 2.5}
+)
+
+
+def test_summary_is_that_of_the_last_record():
+    summary = summarise([FIRST, make_record(2, None, (0, 2)), LAST])
+    assert (summary.step, summary.updates, summary.time) == (3, 6, 9.5)
+    assert (summary.dropped, summary.expired, summary.refused) == (5, 2, {"not finite": 3})
+    assert summary.privacy == {"epsilon": 2.5}
+    assert summary.metrics == {"accuracy": 0.6}
+    assert summary.accuracy == pytest.approx(0.4)
+    assert summary.accuracy_std == pytest.approx(0.2)
+    assert (summary.tau_max, summary.tau_avg, summary.tau_med) == (4, pytest.approx(7 / 3), 2.0)
+    assert summarise([FIRST, make_record(2)]).metrics is None, "the last step was not evaluated"
+
+
+def test_summary_of_no_records_is_zero():
+    summary = summarise([])
+    assert (summary.step, summary.updates, summary.time, summary.dropped, summary.expired) == (0, 0, 0.0, 0, 0)
+    assert (summary.refused, summary.privacy, summary.metrics, summary.accuracy) == ({}, None, None, None)
+    assert (summary.tau_max, summary.tau_avg, summary.tau_med) == (0, 0.0, 0.0)
+
+
+def test_target_is_reached_at_its_exact_value():
+    lines = [make_record(k, k / 10) for k in (1, 2, 3, 4)]
+    assert summarise(lines, target=0.3).time_to_target == 30.0
+    assert summarise(lines, target=0.3000001).time_to_target == 40.0
+    assert summarise(lines, target=0.1).time_to_target == 10.0
+    assert summarise(lines, target=0.3).target == 0.3
+
+
+def test_accuracy_is_over_the_last_five_evaluations():
+    lines = [make_record(k, accuracy) for k, accuracy in enumerate((0.9, 0.1, 0.2, 0.3, 0.4, 0.5), 1)]
+    assert summarise(lines).accuracy == pytest.approx(0.3)
+    assert summarise(lines[:5]).accuracy == pytest.approx(0.38)
+    assert summarise(lines[:1]).accuracy_std == 0.0
+
+
+def test_diverged_run_has_no_accuracy_and_no_target():
+    summary = summarise([FIRST, LAST], target=0.1, diverged="not finite")
+    assert (summary.accuracy, summary.accuracy_std, summary.target, summary.time_to_target) == (None,) * 4
+    assert (summary.diverged, summary.step, summary.metrics) == ("not finite", 3, {"accuracy": 0.6})
+
+
+def test_file_holds_identity_first_and_leaves_out_what_is_unknown():
+    table = make_summary([FIRST], label="fadas", seed=4).as_dict()
+    assert list(table)[:4] == ["experiment", "algorithm", "seed", "place"]
+    assert [table[name] for name in list(table)[:4]] == ["x", "fadas", 4, 0]
+    assert set(table) == {
+        "experiment", "algorithm", "seed", "place", "step", "updates", "time", "dropped", "expired", "refused",
+        "tau_max", "tau_avg", "tau_med", "metrics", "accuracy", "accuracy_std", "wall",
+    }  # fmt: skip
+    assert table["wall"] == 0.0
+    assert make_summary([make_record(1)]).as_dict()["metrics"] is None, "null says that it was not evaluated"
+    assert make_summary([FIRST], target=0.9).as_dict()["time_to_target"] is None, "null says that it was not reached"
+    assert make_summary([FIRST], target=0.1).as_dict()["time_to_target"] == 4.0
+
+
+def test_zero_is_known():
+    outcome = vars(summarise([make_record(1, 0.0)]))
+    table = Summary(experiment="x", algorithm="a", seed=0, place=0, **outcome).as_dict()
+    assert (table["accuracy"], table["dropped"], table["tau_avg"]) == (0.0, 0, 2.0)
