@@ -11,7 +11,7 @@ from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
 from fadas.training.sgd import LocalSGD
-from fadas.validate import at_least
+from fadas.validate import InvalidValue, at_least
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class RunSettings:
         for name in ("steps", "updates", "time", "eval_every"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+                raise InvalidValue(name, f"must be positive, got {value}")
         at_least(0, checkpoint_every=self.checkpoint_every)
         if self.target is not None and not 0 < self.target <= 1:
-            raise ValueError(f"target must be an accuracy above 0 and at most 1, got {self.target}")
+            raise InvalidValue("target", f"must be an accuracy above 0 and at most 1, got {self.target}")
         if self.stop_at_target and self.target is None:
-            raise ValueError("stop_at_target needs a target")
+            raise InvalidValue("stop_at_target", "needs a target")
         if not self.seeds or any(seed < 0 for seed in self.seeds) or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds must be different numbers, none negative, got {list(self.seeds)}")
+            raise InvalidValue("seeds", f"must be different numbers, none negative, got {list(self.seeds)}")
 
 
 @dataclass(frozen=True)
