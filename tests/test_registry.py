@@ -1,9 +1,12 @@
 """Objects from tables."""
 
+import pickle
+
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.registry import convert
+from fadas.registry import build, convert
+from fadas.validate import InvalidValue, positive
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,28 @@ def test_convert_tries_each_union_member(hint, good, bad, message):
     assert [convert(value, hint, "x") for value in good] == good
     with pytest.raises(ConfigError, match=message):
         convert(bad, hint, "x")
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (InvalidValue("rate", "must be small"), "section.rate must be small"),
+        (InvalidValue("low, high", "must be a range"), "section: low, high must be a range"),
+        (ValueError("rate and other contradict each other"), "section: rate and other contradict each other"),
+        (ConfigError("section.rate: unknown"), "section.rate: unknown"),
+    ],
+)
+def test_error_of_factory_names_section_and_parameter(problem, message):
+    def fail(rate=1.0, other=2.0):
+        raise problem
+
+    with pytest.raises(ConfigError) as caught:
+        build(fail, {"rate": 3.0}, "section")
+    assert str(caught.value) == message
+
+
+def test_invalid_value_survives_a_process_boundary():
+    with pytest.raises(InvalidValue) as caught:
+        positive(rate=-1)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.name, str(again)) == ("rate", "rate must be a positive number, got -1")

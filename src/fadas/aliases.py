@@ -72,6 +72,7 @@ RENAMED = {
     ("client", "train"): "train_job",
     ("config", "seeds"): "experiment_seeds",
     ("corruption", "corrupted"): "apply_faults",
+    ("delays", "Table"): "DelayTable",
     ("faults", "check"): "check_clients",
     ("identity", "same"): "same_run",
     ("identity", "differences"): "differing_settings",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
 
 from fadas.errors import ConfigError, first_line, unknown_name
+from fadas.validate import InvalidValue
 
 Table = Mapping[str, Any]
 Registry = Mapping[str, Callable[..., Any]]
@@ -152,9 +153,10 @@ def build(factory: Callable[..., Any], table: Table, where: str, parts: Parts = 
         return factory(**{name: value for name, value in values.items() if name in table})
     except ConfigError:
         raise
+    except InvalidValue as error:  # "lr must be ..." -> "local.lr must be ..."
+        raise ConfigError(f"{where}{'.' if error.name in values else ': '}{error}") from None
     except ValueError as error:
-        between = "." if str(error).split(" ")[0] in values else ": "  # "lr must be ..." -> "local.lr must be ..."
-        raise ConfigError(f"{where}{between}{error}") from None
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:

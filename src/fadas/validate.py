@@ -1,4 +1,4 @@
-"""Checks of numbers that users give. Each raises a ValueError that names the value: `positive(lr=-1)`."""
+"""Checks of numbers that users give. Each raises an `InvalidValue`, which names the value: `positive(lr=-1)`."""
 
 import math
 from numbers import Integral
@@ -38,15 +38,32 @@ MOST_WIDTH = Limit(1_000_000, "the network would not fit into memory")
 MOST_WORKERS = Limit(1_000, "each is a process with a model of its own")
 
 
+class InvalidValue(ValueError):
+    """A parameter has a value that it must not have.
+
+    Args:
+        name: The parameter.
+        problem: What is wrong: "must be at least 1, got 0".
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(name, problem)
+        self.name, self.problem = name, problem
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.problem}"
+
+
 def whole_number(**values: int | None) -> None:
     """Refuse numbers that are not whole, or do not fit into 64 bits. NumPy's integers are allowed, and so is None."""
     for name, value in values.items():
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ValueError(f"{name} must be a whole number, got {value!r}")
+            raise InvalidValue(name, f"must be a whole number, got {value!r}")
         if not -(2**63) <= value < 2**63:
-            raise ValueError(f"{name} must fit into 64 bits, the size of TOML's whole numbers, got {shorten(value)}")
+            text = "must fit into 64 bits, the size of TOML's whole numbers"
+            raise InvalidValue(name, f"{text}, got {shorten(value)}")
 
 
 def shorten(value: int) -> str:
@@ -59,7 +76,7 @@ def at_most(limit: Limit, **values: int | None) -> None:
     """Refuse numbers above a limit, and say why. None is allowed."""
     for name, value in values.items():
         if value is not None and value > limit.most:
-            raise ValueError(f"{name} must be at most {limit}, got {shorten(value)}")
+            raise InvalidValue(name, f"must be at most {limit}, got {shorten(value)}")
 
 
 def at_least(minimum: int, **values: int | None) -> None:
@@ -67,39 +84,39 @@ def at_least(minimum: int, **values: int | None) -> None:
     whole_number(**values)
     for name, value in values.items():
         if value is not None and value < minimum:
-            raise ValueError(f"{name} must be at least {minimum}, got {value}")
+            raise InvalidValue(name, f"must be at least {minimum}, got {value}")
 
 
 def positive(**values: float) -> None:
     """Refuse numbers that are not positive and finite."""
     for name, value in values.items():
         if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a positive number, got {value}")
+            raise InvalidValue(name, f"must be a positive number, got {value}")
 
 
 def not_negative(**values: float) -> None:
     """Refuse numbers that are negative or not finite."""
     for name, value in values.items():
         if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be at least 0, got {value}")
+            raise InvalidValue(name, f"must be at least 0, got {value}")
 
 
 def fraction(**values: float) -> None:
     """Refuse numbers outside [0, 1)."""
     for name, value in values.items():
         if not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+            raise InvalidValue(name, f"must be at least 0 and below 1, got {value}")
 
 
 def check_range(name: str, bounds: Range) -> None:
     """Refuse anything but 0 < low <= high < infinity."""
     low, high = bounds
     if not 0 < low <= high < math.inf:
-        raise ValueError(f"{name} must be a range 0 < low <= high, got {list(bounds)}")
+        raise InvalidValue(name, f"must be a range 0 < low <= high, got {list(bounds)}")
 
 
 def one_of(choices: tuple[str, ...], **values: str) -> None:
     """Refuse words that are not among the choices."""
     for name, value in values.items():
         if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+            raise InvalidValue(name, f"must be one of {', '.join(choices)}, got {value!r}")

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from fadas.errors import ConfigError
+from fadas.experiments import queue, sweep
+from fadas.experiments.halving import search_points
 from fadas.experiments.sweep import grid_points, sweep_points, with_point
+from fadas.runs import folder as run_folder
 from fadas.runs.reader import read_run
 from helpers.cli import import_path, run_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
@@ -33,6 +36,18 @@ def test_grid_gives_every_combination():
 def test_bad_grids_are_refused(table, message):
     with pytest.raises(ConfigError, match=message):
         grid_points({"sweep": {"a": table}}, "a")
+
+
+def test_sweep_asks_before_the_first_run_and_under_the_lock_whether_a_point_has_finished(tmp_path, monkeypatch):
+    asked = []
+    for module in (run_folder, queue, sweep):
+        ask = lambda place, *rest, inner=module.find_finished: asked.append(place) or inner(place, *rest)  # noqa: E731
+        monkeypatch.setattr(module, "find_finished", ask)
+    todo = sweep_points(make_sweep(steps=2), ["fadas"], [1], tmp_path, 0.2)
+    first = list(search_points(todo, 1, (1.0,)))
+    assert asked == [todo[0].folder] * 2
+    assert list(search_points(todo, 1, (1.0,))) == first
+    assert asked == [todo[0].folder] * 3, "a finished point is asked once"
 
 
 def test_long_point_names_give_short_unique_folders(tmp_path):

@@ -33,6 +33,26 @@ def test_folder_states_decide_what_run_may_do(tmp_path):
         open_writer(folder, mode="overwrite")
 
 
+def test_claim_of_new_folder_asks_once_and_only_under_the_lock(tmp_path, monkeypatch):
+    asked = []
+
+    def ask(folder, *arguments):
+        asked.append((folder / ".lock").exists())
+        return find_finished(folder, *arguments)
+
+    monkeypatch.setattr("fadas.runs.folder.find_finished", ask)
+    claim(tmp_path / "new-0", TABLES).release()
+    assert asked == [True]
+    (tmp_path / "file").touch()
+    with pytest.raises(Foreign, match="file exists and is not a folder"):
+        claim(tmp_path / "file" / "new-0", TABLES)
+    write_run(tmp_path / "done-0", [make_record(1)])
+    (tmp_path / "done-0" / ".lock").unlink(missing_ok=True)
+    asked.clear()
+    assert isinstance(claim(tmp_path / "done-0", TABLES), Finished)
+    assert asked == [False], "a finished run gets no lock"
+
+
 def test_foreign_folder_is_refused_and_unchanged(tmp_path):
     foreign = tmp_path / "photos"
     foreign.mkdir()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fadas.simulation.delays import DELAYS, Delays, Exponential, Large, Lognormal, Mild, Pareto, Table, Uniform
+from fadas.simulation.delays import DELAYS, Delays, DelayTable, Exponential, Large, Lognormal, Mild, Pareto, Uniform
 
 U = (np.arange(20000) + 0.5) / 20000
 
@@ -54,7 +54,7 @@ def test_smaller_gamma_makes_more_clients_slow():
 def test_table_gives_ranges_per_client(tmp_path):
     path = tmp_path / "delays.csv"
     path.write_text("client,low,high\n1,5,7\n0,2,2\n")
-    duration = Table(str(path)).bind(2, np.random.default_rng(0))
+    duration = DelayTable(str(path)).bind(2, np.random.default_rng(0))
     assert duration(0, 0.5) == 2
     assert duration(1, 0.5) == 6
 
@@ -76,15 +76,15 @@ def test_bad_delay_tables_are_refused(tmp_path, text, message):
     path = tmp_path / "delays.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        Table(str(path)).bind(2, np.random.default_rng(0))
+        DelayTable(str(path)).bind(2, np.random.default_rng(0))
 
 
 def test_unreadable_delay_tables_are_refused(tmp_path):
     with pytest.raises(ValueError, match="No such file"):
-        Table(str(tmp_path / "nowhere.csv")).bind(1, np.random.default_rng(0))
+        DelayTable(str(tmp_path / "nowhere.csv")).bind(1, np.random.default_rng(0))
     (tmp_path / "binary.csv").write_bytes(b"client,low,high\n\xff\xfe,1,2\n")
     with pytest.raises(ValueError, match="not a CSV"):
-        Table(str(tmp_path / "binary.csv")).bind(1, np.random.default_rng(0))
+        DelayTable(str(tmp_path / "binary.csv")).bind(1, np.random.default_rng(0))
 
 
 def test_scale_by_data_follows_client_sizes():

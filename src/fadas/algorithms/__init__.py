@@ -8,7 +8,7 @@
 | `robust.py`       | combine rules that withstand bad updates                      | (in `COMBINES`)               |
 | `privacy.py`      | differential privacy                                          | (in `COMBINES`)               |
 | `optimizers.py`   | the model, the pseudo-gradient and eta_t -> the next model    | `OPTIMIZERS`                  |
-| `step_sizes.py`   | the server step -> eta_t                                      | `STEP_SIZES`                  |
+| `step_sizes.py`   | the step size eta_t of each server step                       | `STEP_SIZES`                  |
 """
 
 from fadas.algorithms.algorithm import Algorithm

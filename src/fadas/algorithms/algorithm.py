@@ -16,6 +16,7 @@ from fadas.core.accountant import Accountant
 from fadas.core.ledger import Refill, Schedule, Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
 from fadas.errors import ConfigError
+from fadas.validate import InvalidValue
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         if self.statistics is not None and not 0 < self.statistics <= 1:
-            raise ValueError(f"statistics must be above 0 and at most 1, got {self.statistics}")
+            raise InvalidValue("statistics", f"must be above 0 and at most 1, got {self.statistics}")
 
     @property
     def effective_statistics(self) -> float | None:

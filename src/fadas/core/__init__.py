@@ -3,7 +3,7 @@
 | file               | what it holds                                                          |
 |--------------------|------------------------------------------------------------------------|
 | `ledger.py`        | who trains from which version, the buffer, the delays: no tensors      |
-| `server.py`        | `Server`: takes updates, and a step when the buffer is full            |
+| `server.py`        | `Server`: receives updates; updates the model when the buffer is full  |
 | `model.py`         | the types: `Model`, `Update`, `ServerState`, `ServerStep`              |
 | `update_checks.py` | `Checks`: what an update must pass before the server accepts it        |
 | `progress.py`      | the counters of a run, and its records                                 |

@@ -1,15 +1,15 @@
 """From an experiment file to runs.
 
-| file                 | what it holds                                                          |
-|----------------------|------------------------------------------------------------------------|
-| `experiment_file.py` | TOML -> tables, with profiles and overrides                            |
-| `settings.py`        | `RunConfig`, and the sections [run] and [schedule]                     |
-| `resolve.py`         | tables -> `RunConfig`                                                  |
-| `prepare.py`         | `RunConfig` -> task, plan, simulation                                  |
-| `run.py`             | run a simulation and write its folder                                  |
-| `queue.py`           | what another process is running is retried at the end, then skipped    |
-| `sweep.py`           | the points of a grid                                                   |
-| `halving.py`         | successive halving over these points                                   |
-| `parallel_runs.py`   | runs in several processes                                              |
-| `provenance.py`      | hardware, versions and commit                                          |
+| file                 | what it holds                                                                 |
+|----------------------|-------------------------------------------------------------------------------|
+| `experiment_file.py` | TOML -> tables, with profiles and overrides                                   |
+| `settings.py`        | `RunConfig`, and the sections [run] and [schedule]                            |
+| `resolve.py`         | tables -> `RunConfig`                                                         |
+| `prepare.py`         | `RunConfig` -> task, plan, simulation                                         |
+| `run.py`             | run a simulation and write its folder                                         |
+| `queue.py`           | the order of runs; one that another process holds is retried once at the end  |
+| `sweep.py`           | the points of a grid                                                          |
+| `halving.py`         | successive halving over these points                                          |
+| `parallel_runs.py`   | runs in several processes                                                     |
+| `provenance.py`      | hardware, versions and commit                                                 |
 """

@@ -83,7 +83,7 @@ def search_points(
     Raises:
         ConfigError: Before anything runs, if a folder cannot be used or an evaluation would come too late.
     """
-    find_finished_runs({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, "resume")
+    finished = find_finished_runs({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, "resume")
     if len(rungs) > 1:
         _check_evaluations(todo, rungs[0])
     waiting: dict[str, list[str]] = {}  # by algorithm: its points, the best first
@@ -97,9 +97,12 @@ def search_points(
             waiting = {label: [n for n in names if (label, n) not in chosen] for label, names in waiting.items()}
             rung = [replace(point, share=share) for point in todo if (point.label, point.name) in chosen]
             before = [(point, known[point.name, share]) for point in rung if (point.name, share) in known]
+            if share == 1:
+                before += [(p, finished[p.folder]) for p in rung if p.folder in finished and (p.name, 1) not in known]
             results += before
             yield from before
-            queue = RunQueue([point for point in rung if (point.name, share) not in known], _name)
+            judged = {point.folder for point, _ in before}
+            queue = RunQueue([point for point in rung if point.folder not in judged], _name)
             for result in queue.run(partial(run_point, {}), jobs):
                 results.append(result)
                 yield result

@@ -31,7 +31,7 @@ from fadas.registry import (
     parameters_of,
 )
 from fadas.runs.serialization import flatten
-from fadas.simulation.delays import DELAYS, Delays, Table as DelayTable
+from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
 from fadas.training.sgd import LocalSGD

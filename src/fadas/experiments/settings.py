@@ -11,7 +11,7 @@ from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
 from fadas.training.sgd import LocalSGD
-from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, at_least, at_most, positive, whole_number
+from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, InvalidValue, at_least, at_most, positive, whole_number
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class RunSettings:
         if self.time is not None:
             positive(time=self.time)
         if self.target is not None and not 0 < self.target <= 1:
-            raise ValueError(f"target must be an accuracy above 0 and at most 1, got {self.target}")
+            raise InvalidValue("target", f"must be an accuracy above 0 and at most 1, got {self.target}")
         if self.stop_at_target and self.target is None:
-            raise ValueError("stop_at_target needs a target")
+            raise InvalidValue("stop_at_target", "needs a target")
         at_most(MOST_SEEDS, **{"the number of seeds": len(self.seeds)})
         for seed in self.seeds:
             whole_number(seeds=seed)
         if not self.seeds or any(seed < 0 for seed in self.seeds) or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds must be different numbers, none negative, got {list(self.seeds)}")
+            raise InvalidValue("seeds", f"must be different numbers, none negative, got {list(self.seeds)}")
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def _file_name(point: Table) -> str:
 
 
 def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
-    """Return what a point's run, or the share of it that is asked for, amounts to. Train what is missing.
+    """Return the outcome of a point's run, up to the requested share. Train what is missing.
 
     Args:
         tasks: Keeps the data for the next point.
@@ -141,33 +141,23 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
     from fadas.experiments.run import execute_until
 
     config = resolve(point.tables, point.label, point.seed)
-    finished, busy = _find_finished(point.folder, config.tables)
-    if finished and point.share == 1:
-        return finished
-    timeline = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
-    enough = point.share * timeline.arrivals.size  # client updates
-    if point.share < 1 and (outcome := _outcome_at(point.folder, enough)):
-        return outcome  # also if another process is running the rest
-    if busy:
-        raise busy
-    if finished:  # before it got that far: it diverged
-        return finished
+    timeline = enough = None  # how many client updates; None: the whole run
+    if point.share < 1:
+        timeline = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
+        enough = point.share * timeline.arrivals.size
+        with suppress(Busy):  # another process may be running the rest
+            find_finished(point.folder, config.tables, "resume")
+        if outcome := _outcome_at(point.folder, enough):
+            return outcome
     task = shared_task(config, tasks)
     if "accuracy" not in task.measured:
         raise ConfigError('a sweep ranks points by their accuracy, but the task does not measure "accuracy"')
     claimed = claim(point.folder, config.tables, "resume")
-    if isinstance(claimed, Finished):
+    if isinstance(claimed, Finished):  # by another process, or it diverged before it got as far as the share
         return claimed.summary
     with claimed:
-        simulation = make_simulation(config, task, timeline)
-        return execute_until(config, simulation, claimed, enough if point.share < 1 else None)
-
-
-def _find_finished(folder: Path, tables: Table) -> tuple[Outcome | None, Busy | None]:
-    try:
-        return find_finished(folder, tables, "resume"), None
-    except Busy as error:
-        return None, error
+        simulation = make_simulation(config, task, timeline or make_plan(config, task))
+        return execute_until(config, simulation, claimed, enough)
 
 
 def _outcome_at(folder: Path, updates: float) -> Outcome | None:

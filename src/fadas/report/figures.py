@@ -164,7 +164,7 @@ def on_common_axis(lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return x, np.stack([line[np.searchsorted(line[:, 0], x, "right") - 1, 1] for line in lines])
 
 
-def _against_time(groups: dict[str, list[Run]]) -> Figure | None:
+def _draw_against_time(groups: dict[str, list[Run]]) -> Figure | None:
     clock = _clock(groups)
     figure = curves(groups, "time", clock)
     if figure:
@@ -180,11 +180,11 @@ def _clock(groups: dict[str, list[Run]]) -> str:
     return " or ".join(dict.fromkeys(run.clock for runs in groups.values() for run in runs))
 
 
-def _against_updates(groups: dict[str, list[Run]]) -> Figure | None:
+def _draw_against_updates(groups: dict[str, list[Run]]) -> Figure | None:
     return curves(groups, "updates", "client updates")
 
 
-def _delays(groups: dict[str, list[Run]]) -> Figure | None:
+def _draw_delays(groups: dict[str, list[Run]]) -> Figure | None:
     """Draw one histogram per distinct set of delays. Methods with the same schedule have the same delays."""
     distinct: dict[tuple[int, ...], list[str]] = {}
     for name, runs in groups.items():
@@ -203,7 +203,7 @@ def _delays(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
+def _draw_step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
     """Draw eta_t of each method whose step size varies.
 
     Each method has its own panel, because FedAsync's eta_t is a mixing weight, on another scale.
@@ -228,7 +228,7 @@ def _step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-def _lost(groups: dict[str, list[Run]]) -> Figure | None:
+def _draw_lost(groups: dict[str, list[Run]]) -> Figure | None:
     """Draw the number of jobs so far that ended without an accepted update, by reason."""
     figure = Figure(figsize=(7.2, 3.2))
     axes = figure.subplots()
@@ -247,7 +247,7 @@ def _lost(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-def _labels(groups: dict[str, list[Run]]) -> Figure | None:
+def _draw_labels(groups: dict[str, list[Run]]) -> Figure | None:
     """Draw how many examples of each label each client has. All methods of a seed share the data."""
     counts = next(iter(groups.values()))[0].counts
     if not counts:
@@ -277,31 +277,31 @@ FIGURES: list[tuple[str, str, str, Draw]] = [
         "time",
         "Accuracy against time",
         "The accuracy reached in a given time. Synchronous methods wait for their slowest clients.",
-        _against_time,
+        _draw_against_time,
     ),
     (
         "updates",
         "Accuracy against client updates",
         "The accuracy reached with a given amount of client work.",
-        _against_updates,
+        _draw_against_updates,
     ),
     (
         "delays",
         "Delays",
         "How many server versions behind each update was when the server used it.",
-        _delays,
+        _draw_delays,
     ),
     (
         "eta",
         "Effective step size",
         "The server's step size, for methods that vary it. FedAsync's step size is its mixing weight.",
-        _step_sizes,
+        _draw_step_sizes,
     ),
     (
         "lost",
         "Work that was lost",
         "Jobs without an accepted update: dropped by their clients, too late, or refused by the server.",
-        _lost,
+        _draw_lost,
     ),
     (
         "timeline",
@@ -313,6 +313,6 @@ FIGURES: list[tuple[str, str, str, Draw]] = [
         "labels",
         "Who holds what",
         "How many examples of each label each client has. The line above the plot gives ranges and medians per client.",
-        _labels,
+        _draw_labels,
     ),
 ]

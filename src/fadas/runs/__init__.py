@@ -10,7 +10,7 @@
 | `summary.py`       | the fields of summary.json                                                         |
 | `reader.py`        | finished runs, read back                                                           |
 | `follower.py`      | runs that are still growing                                                        |
-| `same_run.py`      | which settings make a run what it is                                               |
+| `same_run.py`      | are two runs the same? Lists the [run] settings that do not count                  |
 | `formats.py`       | the version of all files, and upgrades of earlier ones                             |
 | `serialization.py` | JSON and TOML, typed tables, atomic writing of files                               |
 """

@@ -91,7 +91,9 @@ def claim(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -> Finish
         OtherSettings: The folder holds a run with other settings.
         Unfinished: The folder holds an interrupted run, and the mode is "new".
     """
-    if summary := find_finished(folder, tables, mode):  # nothing of ours belongs there, not even a lock
+    _require_no_file_above(folder)
+    # A finished run gets no new file, not even a lock. A folder that does not exist is asked once, under its lock.
+    if folder.exists() and (summary := find_finished(folder, tables, mode)):
         return Finished(summary)
     lock.acquire(folder)
     try:
@@ -106,9 +108,8 @@ def claim(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -> Finish
 
 def find_finished(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -> Summary | None:
     """Return the summary of a run that has finished with these settings. Raises as `claim` does."""
+    _require_no_file_above(folder)
     if not folder.exists():
-        if blocked := next((path for path in folder.parents if path.exists() and not path.is_dir()), None):
-            raise Foreign(f"{blocked} exists and is not a folder")
         return None
     if not folder.is_dir() or not _may_hold_run({path.name for path in folder.iterdir()}):
         raise Foreign(f"{folder} exists and is not a run of fadas")
@@ -125,6 +126,11 @@ def find_finished(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -
     if mode == "new" and checkpoints(folder):
         raise Unfinished(f"{folder} holds an interrupted run")
     return None
+
+
+def _require_no_file_above(folder: Path) -> None:
+    if blocked := next((path for path in folder.parents if path.exists() and not path.is_dir()), None):
+        raise Foreign(f"{blocked} exists and is not a folder")
 
 
 def read_summary(folder: Path) -> Summary:

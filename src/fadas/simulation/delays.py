@@ -238,7 +238,7 @@ class Pareto:
 
 
 @dataclass(frozen=True)
-class Table:
+class DelayTable:
     """Durations from a CSV file, with a range for each client.
 
     The first line is `client,low,high`. Every client has one row, and its durations are uniform in [low, high].
@@ -250,7 +250,7 @@ class Table:
 
     Example:
         >>> Path("delays.csv").write_text("client,low,high\\n0,1.0,2.0\\n1,50.0,80.0\\n")
-        >>> Table("delays.csv")
+        >>> DelayTable("delays.csv")
     """
 
     path: str
@@ -360,6 +360,9 @@ class Delays:
         return lambda client, u: factor[client] * duration(client, u)
 
 
+Table = DelayTable  # its name in fadas 0.1
+
+
 DELAYS: dict[str, Callable[..., DelayModel]] = {
     "large": Large,
     "mild": Mild,
@@ -367,5 +370,5 @@ DELAYS: dict[str, Callable[..., DelayModel]] = {
     "lognormal": Lognormal,
     "exponential": Exponential,
     "pareto": Pareto,
-    "table": Table,
+    "table": DelayTable,
 }

@@ -12,8 +12,8 @@
 | `partition.py`  | how a data set is split among clients                                     |
 | `downloads.py`  | data sets as archives: download, check, unpack                            |
 
-A task is a function that returns a `Task`. It takes `clients`, and `validation` if it is to be swept. To add one, write
-such a function and enter it in `TASKS` below.
+A task is a function that returns a `Task`. It takes `clients` and, for sweeps, `validation`: the share of training data
+to hold out. To add one, write such a function and enter it in `TASKS` below.
 """
 
 from collections.abc import Callable

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fadas.errors import first_line
 from fadas.tasks.downloads import data_folder
 
 TINY = "tiny"
@@ -160,7 +161,7 @@ def lora(base: Any, rank: int, alpha: int, targets: tuple[str, ...]) -> nn.Modul
     try:
         return Classifier(get_peft_model(model, settings))
     except ValueError as error:
-        raise ValueError(f"LoRA does not fit this encoder: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"LoRA does not fit this encoder: {first_line(error)}") from None
 
 
 def save_adapter(module: nn.Module, folder: Path) -> None:
@@ -184,4 +185,4 @@ def _load_pretrained(kind: str, encoder: str, **options: Any) -> Any:
     try:
         return getattr(transformers, kind).from_pretrained(local if local.is_dir() else encoder, **options)
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot load the encoder {encoder!r}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"cannot load the encoder {encoder!r}: {first_line(error)}") from None

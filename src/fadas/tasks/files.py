@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fadas.errors import first_line
 from fadas.registry import lookup
 from fadas.rng import HOLDOUT
 from fadas.tasks.partition import natural, share_of, split_off
@@ -56,7 +57,7 @@ def _load_columns(file: Path) -> tuple[Tensor, Tensor]:
         else:
             tensors = load_file(file)
     except Exception as error:  # NumPy, zipfile and safetensors raise different errors for a broken file
-        raise ValueError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"cannot read {file}: {first_line(error)}") from None
     if missing := {"x", "y"} - tensors.keys():
         raise ValueError(f"{file} has no array {min(missing)!r}; it needs x and y")
     x, y = (column.float() if column.is_floating_point() else column for column in (tensors["x"], tensors["y"]))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, first_line
 from fadas.rng import INIT, mix
 
 Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
@@ -214,7 +214,7 @@ def _tensors(data: Any, owner: str) -> Data:
         *inputs, targets = data
         return [*map(_tensor, inputs), _tensor(targets, label=True)]
     except (TypeError, ValueError, RuntimeError) as error:  # what torch and NumPy raise for unsuitable values
-        reason = str(error).split(". ")[0].splitlines()[0]
+        reason = first_line(error).split(". ")[0]
         raise ValueError(f"{owner}: expected (inputs, ..., targets), tensors or arrays of numbers: {reason}") from None
 
 

@@ -1,4 +1,6 @@
-"""What a client does with a job: its settings, and the rows of data it trains on.
+"""The settings of local training, and the rows of data that a job trains on.
+
+The SGD step itself is in `one_job.py`, and once more in each faster way to train: `fadas.training` lists the places.
 
 A job's randomness comes from (run seed, job id) alone. Its update does not depend on when, where or beside which other
 jobs it is computed.
