@@ -52,7 +52,7 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
     for arguments in ([*run, "--resume"], ["report", tmp_path]):
         error = run_fadas(*arguments, code=2).stderr.splitlines()[-1]
         assert "No space left on device" in error
-        assert error.endswith("; free some space, then give the command again")
+        assert error.endswith("; free some space, then run the command again")
     report.unlink()
     assert "skipped, it has finished in" in run_fadas(*run).stderr
     assert report.exists()
