@@ -55,7 +55,7 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
         assert done.returncode == 2
         error = done.stderr.splitlines()[-1]
         assert "File too large" in error
-        assert error.endswith("; free some space, then give the command again")
+        assert error.endswith("; free some space, then run the command again")
         assert not list(tmp_path.glob("report*")), "nothing half-written may stay"
     assert "skipped, it has finished in" in run_fadas(*run).stderr
     assert (tmp_path / "report.html").exists()

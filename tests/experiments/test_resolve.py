@@ -155,7 +155,7 @@ MISTAKES = [
     ("preset = 'fedbuf'\n", [], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ("preset = 'no.such:thing'\n", [], "cannot import algorithm 'no.such:thing'"),
     ("preset = 'no.such:thing'\n", [], "searched the current folder"),
-    ("", ["task={name='helpers.training:make_clientless_task', clients=3}"], "must take `clients`, their number"),
+    ("", ["task={name='helpers.training:make_clientless_task', clients=3}"], "must take the argument `clients`"),
     ("preset = 'math:sqrt'\n", [], "algorithms.fadas"),
     ("combine = 'medial'\n", [], "unknown combine rule 'medial'"),
     ("combine = 3\n", [], "must be a name or a table"),

@@ -41,7 +41,7 @@ def test_interrupted_sweep_ends_workers_and_can_resume(jobs, options, tmp_path):
         lambda: len(count_steps(root)) == jobs and count_steps(root)[0] > 10, command, tmp_path, signal.SIGINT
     )
     assert code == 130
-    assert re.fullmatch(r"fadas: interrupted( after.*)?; give the same command to continue\n", text), text
+    assert re.fullmatch(r"fadas: interrupted( after.*)?; run the same command to continue\n", text), text
     assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps a checkpoint"
     first, begun = count_steps(root), read_times(root.glob("*/config.toml"))
     assert len(begun) == jobs, "no further point starts"

@@ -93,7 +93,7 @@ def test_diverged_line_is_behind(tmp_path):
         ([0.1] * 10 + [0.7], [0.1] * 9 + [0.8], "FADAS, M = 3 is level with FADAS, M = 5 (11.0 against 10.0)"),
         ([0.1] * 11 + [0.7], [0.1] * 9 + [0.8], "FADAS, M = 3 is behind FADAS, M = 5 (12.0 against 10.0)"),
         ([0.1] * 12, [0.1] * 9 + [0.7], "FADAS, M = 3 is behind FADAS, M = 5 (never against 10.0)"),
-        ([0.1] * 11, [0.1] * 9 + [0.7], "FADAS, M = 3 ended before it could be told whether it reaches 70% as soon"),
+        ([0.1] * 11, [0.1] * 9 + [0.7], "FADAS, M = 3 ended too early to compare"),
         ([0.1], [0.69], "neither FADAS, M = 3 nor FADAS, M = 5 reaches 70%"),
     ],
 )

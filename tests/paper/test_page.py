@@ -8,6 +8,7 @@ import pytest
 
 from fadas.errors import ConfigError
 from fadas.paper.artefacts import Cell, all_artefacts, read_paper
+from fadas.paper.blocks import Block, render_html, render_markdown
 from fadas.paper.page import _made, blocks, write_page
 from helpers.cli import ROOT
 from helpers.paper import RELEASED, TABLE, TIMES, save_method, save_result
@@ -50,6 +51,13 @@ def test_overview_counts_entries_without_published_number(tmp_path):
     assert "large-worst-case-delays) | ▼ 2, · 8, 2 not in the paper | · 8 |" in text
     assert "(#the-concurrency-m_c) | 1 of 6 lines run | 0 of 6 lines run |" in text
     assert "| FADAS, M_c = 25 | 70.0 ± 1.0 | not run · |" in text
+
+
+def test_lists_are_rendered_in_both_formats():
+    page = [Block("text", "Decided:\n\n- `one`\n- two & three\n\nThe end.")]
+    assert render_markdown(page, "figures") == "Decided:\n\n- `one`\n- two & three\n\nThe end.\n"
+    html = "<p>Decided:</p>\n<ul><li><code>one</code></li><li>two &amp; three</li></ul>\n<p>The end.</p>"
+    assert html in render_html(page, "figures")
 
 
 def test_remarks_stand_below_artefact(tmp_path):

@@ -39,7 +39,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_gamma_beside_shares_is_refused():
-    with pytest.raises(ValueError, match="gamma has no effect beside shares"):
+    with pytest.raises(ValueError, match="gamma has no effect together with shares"):
         fadas.Large(gamma=0.5, shares=(0.6, 0.3, 0.1))
 
 

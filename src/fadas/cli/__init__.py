@@ -102,7 +102,7 @@ def _end(error: Exception) -> NoReturn:
     if os.environ.get("FADAS_DEBUG") == "1":
         sys.stderr.write(show_lines(traceback.format_exc()))
     full = isinstance(error, OSError) and error.errno in NO_SPACE
-    _fail(f"{error}; free some space, then give the command again" if full else str(error), 2)
+    _fail(f"{error}; free some space, then run the command again" if full else str(error), 2)
 
 
 def _fail(message: str, code: int) -> NoReturn:

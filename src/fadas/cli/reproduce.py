@@ -31,7 +31,7 @@ from fadas.errors import (
 )
 from fadas.validate import MOST_SEEDS
 
-_READ_ADVICE = {Damaged: "delete it to run the cell again", Interrupted: "give the same command again"}
+_READ_ADVICE = {Damaged: "delete it to run the cell again", Interrupted: "run the same command again"}
 _RUN = "run"  # the command behind `fadas reproduce ARTEFACT...`
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")]
 
@@ -70,20 +70,20 @@ app = typer.Typer(
         Stale: "delete it to run the cell again",
         Busy: "wait for it",
         Damaged: "delete it to run the cell again",
-        DiskFull: "free some space, then give the same command to continue",
-        Interrupted: "give the same command to continue",
+        DiskFull: "free some space, then run the same command to continue",
+        Interrupted: "run the same command to continue",
         Diverged: "the report says so; delete their results and runs to run them again",
     }
 )
 def run(
     artefacts: Annotated[list[str], typer.Argument(metavar="ARTEFACT...", help="Names from `fadas reproduce list`.")],
     only: Annotated[str | None, typer.Option(metavar="A,B", help="Only these methods.")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds 1 to N; default: the paper's, which the report shows.")
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run seeds 1 to N. Default: as in the paper.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Shorten runs to N x M updates. Stored separately; not in the report.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Trials of N x M client updates; kept apart.")] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Search the paper's grids for what falls outside its spread; run the best.")
+        bool, typer.Option("--tune", help="Search the grid of cells outside the paper's spread and run the best point.")
     ] = False,
     executor: Executor = None,
     device: Device = None,
@@ -104,7 +104,7 @@ def run(
 
     With --tune, the grid in the experiment file is searched for every cell whose result is outside the paper's spread:
     by halving, on seed 100, with a tenth of the training data held out. The best point then runs on the artefact's own
-    seeds. What was tried is kept beside the results.
+    seeds. All tried points are saved beside the results.
     """
     from fadas.cli.terminal import Display, print_line
     from fadas.paper.artefacts import find_artefact

@@ -34,7 +34,7 @@ from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted
         Damaged: "delete the folder to run it again",
         Unfinished: "continue it with --resume, or start over with --overwrite",
         DiskFull: "free some space, then continue with --resume",
-        Interrupted: "the same command with --resume continues",
+        Interrupted: "run the same command with --resume to continue",
         Diverged: "summary.json says why. Try smaller rates, in another folder (--out DIR) or with --overwrite",
     }
 )
@@ -49,7 +49,7 @@ def run(
     data_dir: DataDir = None,
     allow_code: AllowCode = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Run again what has finished.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Rerun finished runs.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")] = False,
     report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
     json_: Json = False,
@@ -122,7 +122,7 @@ class _Work:
         from fadas.experiments.run import execute
         from fadas.runs.folder import Finished, claim
 
-        # What another process has done in the meantime is new: it is not overwritten.
+        # Another process finished it meanwhile: do not overwrite it.
         mode = "resume" if self.mode == "overwrite" and config.id in self.was_busy else self.mode
         claimed = claim(folder, config.tables, mode)
         if isinstance(claimed, Finished):

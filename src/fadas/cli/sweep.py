@@ -33,8 +33,8 @@ from fadas.validate import MOST_WORKERS
         OtherSettings: "choose another folder with --out DIR, or delete this one",
         Busy: "wait for it, or choose another folder with --out DIR",
         Damaged: "delete the folder to run it again",
-        DiskFull: "free some space, then give the same command to continue",
-        Interrupted: "give the same command to continue",
+        DiskFull: "free some space, then run the same command to continue",
+        Interrupted: "run the same command to continue",
         Diverged: "they are never the best; delete their folders to run them again",
     }
 )

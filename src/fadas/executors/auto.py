@@ -14,8 +14,8 @@ from fadas.executors.torch_settings import Precision
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
 
-_MEDIUM = 10_000_000  # step cost up to which a chain of layers trains faster stacked than in a process per core, ...
-_FEW = 4  # ... with at most this many cores
+_MEDIUM = 10_000_000  # on few cores, a chain up to this step cost trains faster stacked than in a process per core
+_FEW = 4  # cores: with more of them, only chains of a small step cost train faster stacked
 _STACKED = 500_000  # parameters: stacks of larger networks are slow to move and take memory
 
 

@@ -170,7 +170,7 @@ def _check_form(tables: dict[str, Any], path: Path) -> None:
         if not isinstance(value, str if key == "name" else dict):
             raise ConfigError(f"{key} must be a {'string' if key == 'name' else 'table'}, got {value!r}")
     if not _NAME.fullmatch(tables["name"]):
-        way = f'begin the file with name = "...", of {_LETTERS}'
+        way = f'set name = "..." at the top of the file, of {_LETTERS}'
         raise ConfigError(f"the experiment's name {tables['name']!r} cannot name a folder; {way}")
     algorithms = tables.get("algorithms", {})
     for label, table in algorithms.items():

@@ -71,8 +71,8 @@ def search_points(
 ) -> Iterator[Result]:
     """Run the points in rungs: the best quarter of each algorithm's points goes on to the next rung.
 
-    For a point that diverges, the next best of the rung before goes on. A point comes once for every rung that it
-    reaches, and its last result counts. No checkpoints are kept of runs that have fallen behind.
+    If a point diverges, the next best one of the previous rung takes its place. Each point is yielded once per rung;
+    its last result counts. No checkpoints are kept of runs that have fallen behind.
 
     Args:
         todo: The points.

@@ -81,7 +81,7 @@ def _check_time(config: RunConfig, sizes: Sequence[int] | None) -> None:
 
 
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
-    """Return the run's simulation. Everything that can be wrong with a run is an error here."""
+    """Return the run's simulation. Raises ConfigError for every mistake that can be found before the run."""
     if config.run.target is not None and "accuracy" not in task.measured:
         raise ConfigError("run.target is an accuracy, but the task does not measure one")
     check_device(config)

@@ -13,7 +13,7 @@ from fadas.experiments.settings import RunConfig
 
 
 def provenance(config: RunConfig) -> dict[str, Any]:
-    """Return what a summary says of the run's origin. Ask before training: the tree may change meanwhile."""
+    """Return the origin fields of a summary. Call before training: the tree may change."""
     return {"device": config.traits.hardware(config.train_device), "versions": versions(), "commit": commit()}
 
 

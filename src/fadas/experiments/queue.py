@@ -1,4 +1,4 @@
-"""Runs that several processes share: what another process is running is tried again at the end, and then skipped."""
+"""Runs shared by several processes. A locked run is retried at the end, then skipped."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class RunQueue(Generic[T]):
-    """Works through runs, those first that no other process is running.
+    """Runs items; those locked by other processes come last.
 
     Args:
         items: What to run.
@@ -81,7 +81,7 @@ def find_finished_runs(wanted: Mapping[Path, Mapping[str, Any]], mode: Mode) -> 
         mode: What to do with unfinished runs. See `fadas.runs.folder.claim`.
 
     Raises:
-        Busy: Other processes are running all that is left to do.
+        Busy: All remaining runs are running elsewhere.
         ConfigError: A folder cannot be used.
     """
     finished: dict[Path, Summary] = {}

@@ -194,7 +194,7 @@ def _make_task(section: Table, seed: int) -> _Named:
     if "clients" in section and "name" in section:
         takes, _ = parameters_of(lookup(TASKS, "task", section["name"]), "task")
         if "clients" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-            raise ConfigError(f"the task {section['name']!r} must take `clients`, their number")
+            raise ConfigError(f"the task {section['name']!r} must take the argument `clients`")
     task = _choose(TASKS, section, "task", {"seed": seed})
     if not isinstance(task.table.get("clients"), int):
         raise ConfigError("task.clients (the number of clients) is missing")
@@ -249,7 +249,7 @@ def _make_algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algori
     algorithm = compose(own)
     for key, value in own.items():
         if parts and value != takes.get(key) and compose({k: v for k, v in own.items() if k != key}) == algorithm:
-            raise ConfigError(f"{where}.{key} has no effect beside {' and '.join(parts)}; set it there")
+            raise ConfigError(f"{where}.{key} has no effect together with {' and '.join(parts)}; set it there")
     values = {key: value for key, value in takes.items() if isinstance(value, str | bool | int | float)}
     in_parts = _parts_table(algorithm, {**own, **parts}) if parts or preset == "custom" else None
     return algorithm, in_parts or {"preset": preset, **values, **own}

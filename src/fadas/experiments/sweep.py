@@ -161,7 +161,7 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
 
 
 def _outcome_at(folder: Path, updates: float) -> Outcome | None:
-    """Return what a run amounted to when it had that many updates, if it has got that far."""
+    """Return the outcome after that many updates, or None."""
     tally = Tally()
     with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
         for record in written_records(folder):

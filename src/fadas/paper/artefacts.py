@@ -58,7 +58,7 @@ class Row:
         method: The method's label in the experiment files.
         published: The paper's entries by column: [mean, spread]; in a table of times, a number or "never".
         set: Settings that differ from the experiment file.
-        released: What else differs where the settings are those of the released code.
+        released: Further settings in the released-code version.
         rounds: The length of the runs, as a multiple of M client updates. None: the file's.
     """
 
@@ -88,8 +88,8 @@ class Artefact:
         claim: What the paper reads from a figure.
         ahead: The claim as pairs of rows, of which the first is ahead of the second.
         alike: The claim as pairs of rows that are level.
-        released: Is there another one, with the settings of the code that the paper's authors released?
-        original: For such another one, the name of the first.
+        released: Whether a version with the released code's settings exists.
+        original: For such a version, the original artefact's name.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Artefact:
         return [Cell(experiment, row.method, seed, row.set, rounds) for seed in range(1, (seeds or self.seeds) + 1)]
 
     def all_cells(self, seeds: int | None = None, rounds: int | None = None) -> Iterator[Cell]:
-        """Yield all cells, seed by seed and column by column, so that a part of them is already of use."""
+        """Yield all cells, seed by seed and column by column, so that partial results are already useful."""
         for seed in range(seeds or self.seeds):
             for experiment in self.columns.values():
                 for row in self.rows:

@@ -74,7 +74,7 @@ def render_html(page: Sequence[Block], figures: str) -> str:
             case "heading":
                 parts.append(f'<h2 id="{slug(block.text)}">{html_text(block.text)}</h2>')
             case "text":
-                parts.append(f"<p>{_inline(block.text)}</p>")
+                parts += map(_paragraph, block.text.split("\n\n"))
             case "figure":
                 parts.append(
                     f'<figure><img src="{figures}/{block.text}.svg" alt="{html_text(block.head[0])}"></figure>'
@@ -94,7 +94,7 @@ def render_html(page: Sequence[Block], figures: str) -> str:
 
 # For wide tables: a wider page, no line break between a number and its spread, and a scroll bar on narrow screens.
 _STYLE = """body { max-width: 72rem; }
-p { max-width: 60rem; }
+p, ul { max-width: 60rem; }
 table { display: block; overflow-x: auto; }
 td:first-child { min-width: 9rem; }
 td + td { white-space: nowrap; }
@@ -106,6 +106,14 @@ figure { display: inline-block; max-width: 100%; }
 img { max-width: 100%; }
 """
 _CLASSES = {"=": "agrees", "▲": "better", "▼": "worse", "·": "missing"}
+
+
+def _paragraph(text: str) -> str:
+    """Return a paragraph or a bulleted list as HTML."""
+    if not text.startswith("- "):
+        return f"<p>{_inline(text)}</p>"
+    items = text.removeprefix("- ").split("\n- ")
+    return f"<ul>{''.join(f'<li>{_inline(item)}</li>' for item in items)}</ul>"
 
 
 def _cell(text: str) -> str:

@@ -96,7 +96,7 @@ def _compare(
             return None, f"neither {first} nor {second} reaches {target}"
         for name, run, time in zip((first, second), runs, times, strict=True):
             if math.isinf(time) and not run.diverged and run.curve[-1][2] <= 1.1 * earliest:
-                return None, f"{name} ended before it could be told whether it reaches {target} as soon"
+                return None, f"{name} ended too early to compare"
         lines = [_Line(-time, 0.1 * earliest, "never" if math.isinf(time) else f"{time:.1f}") for time in times]
     else:
         axis = list(_AXES).index(figure.axis)

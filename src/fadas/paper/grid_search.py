@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def entries_outside_spread(artefacts: Sequence[Artefact], methods: Container[str], places: Places) -> Iterator[Entry]:
-    """Yield the entries of tables that have a grid, and a result that is not the paper's."""
+    """Yield the entries of tables that have a grid, and whose result is outside the paper's spread."""
     for artefact in artefacts:
         if artefact.kind != "accuracy" or len({row.method for row in artefact.rows}) < len(artefact.rows):
             raise ConfigError(f"{artefact.name} cannot be tuned: only tables of methods and their accuracies can")
@@ -56,7 +56,7 @@ def entries_outside_spread(artefacts: Sequence[Artefact], methods: Container[str
 
 
 def search_grid(cell: Cell, places: Places, how: HowToRun, watch: Watch) -> Search:
-    """Search a cell's grid, or continue an interrupted search. What is known is kept after every run.
+    """Search a cell's grid, or continue an interrupted search. The search is saved after every run.
 
     Raises:
         Busy: Another process is searching it.
@@ -125,13 +125,13 @@ def _begin(cell: Cell, places: Places, how: HowToRun, grid: list[dict[str, Any]]
 
 
 def _as_outcome(tried: Tried) -> Outcome:
-    """Return what a run amounted to, as far as a search must know it."""
+    """Return a tried point as an outcome."""
     outcome = summarise([], diverged=None if tried.accuracy is not None else "in an earlier part of the search")
     return replace(outcome, accuracy=tried.accuracy)
 
 
 def _with_winner(search: Search, cell: Cell, places: Places, ranked: Sequence[Ranked]) -> Search:
-    """Return the complete search. Of equally good points, the one that changes least wins."""
+    """Return the complete search. Among equally good points, the one with the fewest changes wins."""
     search = replace(search, complete=True)
     if not ranked[0].best:
         return search
@@ -141,7 +141,7 @@ def _with_winner(search: Search, cell: Cell, places: Places, ranked: Sequence[Ra
 
 
 def _effective_changes(cell: Cell, point: Settings, places: Places) -> Settings:
-    """Return those of a point's settings that the cell does not have anyway."""
+    """Return the settings that differ from the cell's."""
 
     def tables_with(changes: Settings) -> Any:
         return make_config(replace(cell, changes={**cell.changes, **changes}), places.experiments).tables

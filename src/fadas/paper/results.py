@@ -1,6 +1,7 @@
 """What is kept of the paper's cells: a result for each finished cell, and a search for each tuned one.
 
-Both are small JSON files. `changes` and `winner` stand there as `--set` takes them, and are values everywhere else.
+Both are small JSON files. In the files, `changes` and `winner` are strings as `--set` takes them; in memory they are
+values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -99,9 +100,9 @@ class Search:
         changes: Its changed settings, as `--set` takes them.
         validation: The share of the training data that is held out.
         grid: All points.
-        tried: The points that were run, in that order. A point that went on is there several times.
+        tried: The points that were run, in that order. A point that ran on several rungs appears several times.
         complete: Is the search done?
-        winner: What the best point changes beside, as `--set` takes it. None: not complete, or all points diverged.
+        winner: The best point's changed settings, as `--set` takes them. None: not complete, or all points diverged.
         score: The winner's accuracy on held-out data.
         config: All settings.
         device: What the clients were trained on.
@@ -229,7 +230,7 @@ def write_search(search: Search, results: Path) -> None:
 
 
 def _write(table: Mapping[str, Any], path: Path) -> None:
-    """Write a JSON file with one key a line: a person can read it, and a diff says what changed."""
+    """Write a JSON file with one key per line, so that diffs are readable."""
     lines = (f"{to_json(key)}: {to_json(item)}" for key, item in {**table, "format": FORMAT}.items())
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -276,7 +277,7 @@ def unlisted_results(experiment: str, results: Path, known: Iterable[Cell]) -> l
 
 
 def known_cells(results: Path) -> list[Cell]:
-    """Return the cells that have a place of their own on the page, each once."""
+    """Return the cells that the page lists, each once."""
     cells: dict[Path, Cell] = {}
     for artefact in all_artefacts().values():
         for cell in artefact.all_cells():

@@ -1,4 +1,4 @@
-"""Run the paper's cells that are missing, and keep of each what the report needs."""
+"""Run the paper's missing cells and save what the report needs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Watch = Callable[[str, int], OnRecord]  # (what runs, its updates) -> receives t
 
 @dataclass(frozen=True)
 class Places:
-    """Where things are.
+    """The folders of a reproduction.
 
     Attributes:
         experiments: The experiment files.
@@ -40,7 +40,7 @@ class Places:
 
 @dataclass(frozen=True)
 class HowToRun:
-    """How cells are computed. What is computed is given by the cell.
+    """Executor settings for running cells.
 
     Attributes:
         settings: Options of the executor, by dotted key.
@@ -77,11 +77,10 @@ def select_cells(
 
 
 def has_result(cell: Cell, places: Places) -> bool:
-    """Has the cell a result?
+    """Does the cell have a result?
 
     Raises:
-        Stale: Other settings gave the result. It would be shown as something that it is not. How it was computed may
-            differ: the page names the precision.
+        Stale: The result has other settings than the experiment file has now. Executor and precision are ignored.
     """
     result = find_result(cell, places.results)
     if result is None:
@@ -124,7 +123,7 @@ class CellRunner:
         say: Receives messages.
 
     Raises:
-        ConfigError: A cell's settings or folder are wrong. That shows before anything runs.
+        ConfigError: A cell's settings or folder are wrong. Raised before anything runs.
 
     Attributes:
         skipped: Cells that another process was still running at the end.

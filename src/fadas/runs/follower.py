@@ -57,7 +57,7 @@ class Follower:
         self.clients: dict[int, ClientActivity] = {}
 
     def refresh(self) -> None:
-        """Read new records. A damaged run is read again from its start at the next call: it may still be copied."""
+        """Read new records. A damaged run is reread at the next call, because it may still be being copied."""
         try:
             self.outcome, self.damage = self._read_outcome(), ""
             self._read_new_lines()

@@ -75,7 +75,7 @@ def require_held(folder: Path) -> None:
     file = _held.get(folder.resolve())
     if file and _is_current(file, folder):
         return
-    raise ConfigError(f"{folder} was deleted or moved while its run was writing there; give the command again")
+    raise ConfigError(f"{folder} was deleted or moved while its run was writing there; run the command again")
 
 
 def require_free(folder: Path) -> None:

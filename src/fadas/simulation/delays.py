@@ -88,7 +88,7 @@ class Large:
         if len(self.shares) != 3 or min(self.shares) < 0 or not math.isclose(sum(self.shares), 1, abs_tol=1e-6):
             raise ValueError(f"shares must be three numbers that add up to 1, got {list(self.shares)}")
         if self.gamma != 1:
-            raise ValueError("gamma has no effect beside shares; set one of them")
+            raise ValueError("gamma has no effect together with shares; set one of them")
 
     def tiers(self, clients: int, rng: np.random.Generator) -> np.ndarray:
         """Return 0, 1 or 2 for each client: small, medium or large."""

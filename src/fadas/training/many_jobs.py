@@ -152,7 +152,7 @@ class BatchTrainer:
         return all(torch.allclose(copies[0], mixed[0], 1e-4, bound) for (copies, mixed), bound in pairs)
 
     def _make_stacked(self) -> Stacked | None:
-        """Return the stacked module, if two jobs from different models learn the same in it as one by one."""
+        """Return the stacked module if it trains two jobs as one-by-one training does."""
         local, start = self._brief, self.flat.read()
         scaled = Model(start.params * 0.9, start.buffers)
         work = [(Job(0, 0, 0), start), (Job(1, len(self.task.sizes) - 1, 0), scaled)]
