@@ -8,32 +8,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fadas.runs.serialization import to_toml
-from helpers.cli import DEMO, ROOT, call_fadas
+from helpers.cli import DEMO, ROOT
 from helpers.data_files import write_client_files
-
-EXAMPLES = int(os.environ.get("FADAS_FUZZ", "60"))
-
-
-FUZZ = settings(
-    max_examples=EXAMPLES,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-
-
-def check_fadas(*arguments):
-    """Run a command. Its exit code is 0, 2 with exactly one line, or 3: runs diverged. It prints no traceback."""
-    code, _, errors = call_fadas(*arguments)
-    assert code in (0, 2, 3), errors
-    if code:
-        lines = [line for line in errors.splitlines() if line.strip() and "fadas: warning: " not in line]
-        assert len(lines) == 1 or code == 3, errors
-        assert lines[-1].startswith("fadas: ")
-        assert "Traceback" not in errors
-    return code
-
+from helpers.fuzz import EXAMPLES, FUZZ, check_fadas
 
 scalars = st.one_of(
     st.integers(-3, 60),
