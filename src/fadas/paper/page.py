@@ -108,8 +108,7 @@ def _replaced_statistics(results: Path) -> list[str]:
     return [
         f"{result.experiment} {result.cell.name}"
         for result in shown_results(results)
-        if result.format < _MIXED_STATISTICS
-        and _mixes_models(result.config.get("algorithms", {}).get(result.method, {}))
+        if result.format < _MIXED_STATISTICS and _mixes_models(result)
     ]
 
 
