@@ -64,9 +64,9 @@ def test_number_that_would_never_end_is_refused(make, message):
 
 
 def test_limits_themselves_are_allowed():
-    LocalSGD(steps=1_000_000, batch_size=100_000_000)
-    LocalSGD(epochs=1_000_000)
-    Warmup(1_000_000_000)
+    assert LocalSGD(steps=1_000_000, batch_size=100_000_000).steps == 1_000_000
+    assert LocalSGD(epochs=1_000_000).epochs == 1_000_000
+    assert Warmup(1_000_000_000).steps == 1_000_000_000
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**5000], ids=["large", "small", "unprintable"])

@@ -33,7 +33,7 @@ MOVED = {
     "memory": "core.saved_state",
     "model": "core.model training.flat_module",
     "names": "runs.folder",
-    "optim": "algorithms.optimizers core.server",
+    "optim": "algorithms.optimizers core.server_step",
     "parallel": "experiments.parallel_runs",
     "planner": "simulation.planner",
     "privacy": "algorithms.privacy",

@@ -3,6 +3,7 @@
 import io
 import json
 import warnings
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -143,7 +144,7 @@ def test_warnings_are_shown_as_text(monkeypatch, capsys):
     monkeypatch.setattr("fadas.cli._standard", standard)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = _show_warning
+        warnings.showwarning = partial(_show_warning, set())
         warnings.warn("one\x1b[31m\ntwo", FadasWarning, stacklevel=1)
         warnings.warn("other\x1b[31m", UserWarning, stacklevel=1)
     assert capsys.readouterr().err == "fadas: warning: one\\u001b[31m two\n"

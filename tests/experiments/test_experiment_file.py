@@ -53,7 +53,8 @@ def test_file_name_unfit_for_folder_needs_name_setting(tmp_path):
     path = tmp_path / "my first try.toml"
     path.write_text(BASE)
     with pytest.raises(
-        ConfigError, match=r"name 'my first try' cannot .*; begin the file with name = \"...\", of at most 100 letters"
+        ConfigError,
+        match=r"name 'my first try' cannot name a folder; set name = \"...\" at the top",
     ):
         read_experiment(path)
     path.write_text('name = "first"\n' + BASE)

@@ -111,7 +111,7 @@ def test_nothing_is_kept_of_jobs_that_have_ended(play, made):
     running = set(federation.server.ledger.running)
     assert running
     assert set(federation.sent) <= running | {job.id for job in federation.server.ledger.buffer}
-    assert len(federation.under_way) <= len(running)
+    assert len(federation.mailbox.under_way) <= len(running)
     assert federation.ends == {}
 
 

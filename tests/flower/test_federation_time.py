@@ -5,6 +5,7 @@ import math
 import pytest
 
 pytest.importorskip("flwr")
+from fadas.core.update_checks import Checks
 from helpers.flower import ONE, THREE, TWO, Node, find_clients
 
 
@@ -13,7 +14,7 @@ def test_evaluation_does_not_count_against_deadline(play):
         play.clock.now += 12.0
 
     nodes = {ONE: Node(latency=3.0), TWO: Node(latency=3.5), THREE: Node(latency=4.0)}
-    play(nodes, concurrency=3, steps=20, deadline=10.0, evaluate=evaluate)
+    play(nodes, concurrency=3, steps=20, deadline=10.0, evaluate=evaluate, checks=Checks(norm_factor=0))
     assert (play.last["expired"], play.last["refused"]) == (0, {})
     assert find_clients(play.records) == {0, 1, 2}
 

@@ -77,14 +77,14 @@ def test_reply_is_refused_with_reason_until_its_message_is_forgotten(play, monke
     options = {"deadline": 5.0, "steps": 200, "poll": 0.1}
     play(SLOW_AND_FAST, **options)
     assert set(play.last["refused"]) == {"expired"}
-    monkeypatch.setattr("fadas.flower.federation._REMEMBERED", 10)
+    monkeypatch.setattr("fadas.flower.mailbox._REMEMBERED", 10)
     play.folder = play.folder / "again"
     play(SLOW_AND_FAST, **options)
     assert set(play.last["refused"]) == {"unknown job"}
 
 
 def test_message_under_way_is_never_forgotten(play, monkeypatch):
-    monkeypatch.setattr("fadas.flower.federation._REMEMBERED", 10)
+    monkeypatch.setattr("fadas.flower.mailbox._REMEMBERED", 10)
     play(SLOW_AND_FAST, deadline=60.0, steps=200, poll=0.1)
     assert play.last["refused"] == {}
     assert find_clients(play.records) == {0, 1}

@@ -79,7 +79,7 @@ def check_deployment(module, after, sent, task, metrics, learns):
     assert all(0 < (after[name] - before[name]).abs().max() < 5.0 for name in parameters.keys() - frozen)
     trained.load_state_dict(after, strict=False)
     assert task.evaluate(trained) == metrics, "the server's frozen weights must stay the initial ones"
-    assert metrics["loss"] < 0.8 * task.evaluate(module)["loss"] or not learns
+    assert metrics["loss"] < 0.9 * task.evaluate(module)["loss"] or not learns
 
 
 def test_frozen_weights_are_neither_sent_nor_changed(deploy):

@@ -42,6 +42,8 @@ def run_app(monkeypatch, folder, runs, **settings):
         return [reply]
 
     clock = patch_clock(monkeypatch)
-    monkeypatch.setattr("fadas.flower.federation.secrets.token_bytes", bytes)  # the same jobs every time
+    monkeypatch.setattr(
+        "fadas.flower.federation.secrets.token_bytes", lambda size: b"k" * size
+    )  # the same jobs every time
     server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), context(1))
     return task.make_task(config), config, runs / f"{config['algorithm']}-{config['seed']}", sent

@@ -68,4 +68,4 @@ def test_file_holds_identity_first_and_leaves_out_what_is_unknown():
 def test_zero_is_known():
     outcome = vars(summarise([make_record(1, 0.0)]))
     table = Summary(experiment="x", algorithm="a", seed=0, place=0, **outcome).as_dict()
-    assert (table["accuracy"], table["dropped"], table["tau_avg"]) == (0.0, 0, 2.0)
+    assert (table["accuracy"], table["dropped"], table["tau_avg"]) == (0.0, 0, 0.0)

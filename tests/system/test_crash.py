@@ -111,7 +111,7 @@ def test_interrupted_run_resumes_past_damaged_checkpoint(number, tmp_path):
     process.send_signal(number)
     text = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "--resume continues" in text
+    assert "run the same command with --resume to continue" in text
     newest, *_ = sorted(ended.glob("checkpoint-*.ckpt"), reverse=True)
     if number == signal.SIGTERM:
         newest.write_bytes(newest.read_bytes()[:-100])

@@ -12,9 +12,9 @@ from fadas.algorithms.combine import Combine, Mean, Mixing, mean
 from fadas.algorithms.optimizers import SGD, Optimizer
 from fadas.algorithms.privacy import Private
 from fadas.algorithms.step_sizes import Constant, StepSize
-from fadas.core.accountant import Accountant
 from fadas.core.ledger import Refill, Schedule, Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
+from fadas.core.server_step import Accountant
 from fadas.errors import ConfigError
 from fadas.validate import InvalidValue
 

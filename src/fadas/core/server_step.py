@@ -1,16 +1,62 @@
-"""A server step as a pure function: take it, see whether its result is finite, and find the updates that spoil it."""
+"""A server step as a pure function: take it, see whether its result is finite, and find the updates that spoil it.
 
-from collections.abc import Mapping, Sequence
+`UpdateRule` and `Accountant` are what this needs of an algorithm.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from torch import Tensor
 
-from fadas.core.accountant import Accountant
 from fadas.core.ledger import Step
 from fadas.core.model import ServerState, ServerStep, Update
 from fadas.core.update_checks import all_finite, norm
 
 MOMENTS = ("m", "v", "vhat", "h.sum")  # slots that must stay finite
+
+
+class Accountant(Protocol):
+    """Counts the privacy loss (epsilon, delta) of the steps so far.
+
+    Example:
+        >>> accountant = Algorithm(combine=Private()).accountant()
+        >>> accountant.add([3, 5])
+        >>> accountant.spent["epsilon"]
+    """
+
+    counts: Counter[int]
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Epsilon and delta so far."""
+        ...
+
+    def add(self, clients: Iterable[int]) -> None:
+        """Count one step.
+
+        Args:
+            clients: The client of each update in it.
+        """
+        ...
+
+    def admit(self, client: int, waiting: Iterable[int], size: int) -> None:
+        """Charge a newcomer, which may be an earlier client under a new name.
+
+        Args:
+            client: The newcomer.
+            waiting: The client of each update that is not counted yet.
+            size: The number of updates in a step.
+        """
+        ...
+
+    def add_unknown(self, waiting: Iterable[int]) -> None:
+        """Count a step that may have been released.
+
+        Args:
+            waiting: The client of each known update in it. One more update is of an unknown client.
+        """
+        ...
 
 
 class UpdateRule(Protocol):

@@ -6,6 +6,9 @@
 | `options.py`    | its settings                                                              |
 | `federation.py` | one run: the messages under way, the replies, the server                  |
 | `roster.py`     | which node is which client, and who is connected                          |
+| `mailbox.py`    | the messages under way                                                    |
+| `saved_run.py`  | what a checkpoint holds beside the server, checked                        |
+| `preflight.py`  | one trial server step before a deployment begins                          |
 | `messages.py`   | jobs -> train messages, replies -> updates                                |
 | `arrays.py`     | Flower's named arrays <-> flat vectors                                    |
 | `journal.py`    | what a deployment keeps on disk                                           |

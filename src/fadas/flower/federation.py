@@ -8,7 +8,6 @@ from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
@@ -22,19 +21,16 @@ from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
 from fadas.core.saved_state import State, load_server, save_server
 from fadas.core.server import TOO_EARLY, Received, Server
-from fadas.core.trial_step import trial_step
-from fadas.errors import ConfigError, Diverged
+from fadas.errors import Diverged
 from fadas.flower.arrays import ArrayLayout
 from fadas.flower.journal import Journal
-from fadas.flower.messages import job_seed, parse_reply, train_message
+from fadas.flower.mailbox import Mailbox
+from fadas.flower.messages import error_reason, job_seed, parse_reply, train_message
 from fadas.flower.options import Options
+from fadas.flower.preflight import try_one_step
 from fadas.flower.roster import Roster
 from fadas.flower.saved_run import COUNTERS, SavedRun
 from fadas.runs.serialization import to_json
-
-_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's own deadlines
-_CODES = {value for name, value in vars(ErrorCode).items() if name.isupper()}
-_REMEMBERED = 100_000  # messages whose jobs are remembered, to say why a late reply is refused
 
 
 class Federation:
@@ -64,9 +60,7 @@ class Federation:
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
         self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)
         self.roster = Roster()
-        self.jobs: dict[str, Job] = {}  # by message id, also of messages that have ended
-        self.under_way: dict[str, float] = {}  # by message id: when it was sent
-        self.asked: dict[str, int] = {}  # by message id: the node that may answer
+        self.mailbox = Mailbox()
         self.key = secrets.token_bytes(32)  # of the jobs' seeds: from these, nothing about the run's seed follows
         self.sent: dict[int, float] = {}  # by job id, until its step is recorded
         self.ends: dict[int, float] = {}
@@ -162,7 +156,7 @@ class Federation:
                 last_look = time.monotonic()
             self._wait_for_nodes()
             done = server.state.version
-            replies = list(self.grid.pull_messages(list(self.under_way))) if self.under_way else []
+            replies = list(self.grid.pull_messages(list(self.mailbox.under_way))) if self.mailbox.under_way else []
             for reply in replies:
                 self._take(reply)
                 if server.state.version >= steps:
@@ -216,7 +210,7 @@ class Federation:
     def _wait_for_nodes(self) -> None:
         """If no node is connected, log that every ten seconds, and give up after `patience` seconds."""
         now, patience = time.monotonic(), self.options.patience
-        if self.roster.present or self.under_way:
+        if self.roster.present or self.mailbox.under_way:
             self.accompanied, self.told = now, float("-inf")
         elif now - self.accompanied > patience:
             raise RuntimeError(f"no node was connected for {patience:.0f} s: giving up")
@@ -234,38 +228,29 @@ class Federation:
             # Push one at a time: for a rejected message the grid returns no id or an empty one.
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
-                self._remember(ids[0], job)
-                self.under_way[ids[0]], self.asked[ids[0]] = time.monotonic(), node
+                self.mailbox.add(ids[0], job, node, time.monotonic())
                 self.sent[job.id] = self.now()
             else:
                 self._lose(job.client)
                 waiting += self._drop(job, "not sent")
 
-    def _remember(self, id: str, job: Job) -> None:
-        self.jobs[id] = job
-        if len(self.jobs) > _REMEMBERED:
-            oldest = next(iter(self.jobs))
-            if oldest not in self.under_way:
-                del self.jobs[oldest]
-
     def _take(self, reply: Message) -> None:
         id = reply.metadata.reply_to_message_id
-        if id not in self.under_way:
-            reason = self.server.refuse_late(self.jobs.get(id))
+        if id not in self.mailbox.under_way:
+            reason = self.server.refuse_late(self.mailbox.jobs.get(id))
             log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
             return
-        job, node = self.jobs[id], self.asked[id]
+        node = self.mailbox.asked[id]
         if reply.metadata.src_node_id != node:  # Flower refuses such replies too
             self.server.refused["wrong node"] += 1
             log(WARNING, "a reply of node %s is refused: node %s was asked", reply.metadata.src_node_id, node)
             return
-        self._forget(id)
+        job = self.mailbox.remove(id)
         if reply.has_error():
             code = reply.error.code
             if code == ErrorCode.NODE_UNAVAILABLE:
                 self._lose(job.client)
-            known = f"error {code}" if code in _CODES else "error"  # the node chooses the code
-            reason = "expired" if code in _EXPIRED else known
+            reason = error_reason(code)
             self._send(self._drop(job, reason, reply.error.reason or ""))
             return
         try:
@@ -298,10 +283,6 @@ class Federation:
             self.journal.checkpoint(self.progress.updates, self.state())  # before anything else can go wrong
         self._send(received.jobs)
 
-    def _forget(self, id: str) -> None:
-        """Expect no more reply to a message."""
-        del self.under_way[id], self.asked[id]
-
     def _name(self, job: Job) -> str:
         """Return a job and its node, for the log."""
         return f"{job} of node {self.roster.nodes[job.client]}"
@@ -324,7 +305,7 @@ class Federation:
             self.streak = self.server.ledger.next_id
         self.failures[kind] += 1
         patience = self.options.schedule.patience
-        if self.failures[kind] <= patience or any(self.jobs[id].id < self.streak for id in self.under_way):
+        if self.failures[kind] <= patience or any(job.id < self.streak for job in self.mailbox.awaited):
             return
         if kind == "refused":
             raise self.server.gave_up(self.failures[kind])
@@ -332,11 +313,8 @@ class Federation:
 
     def _expire(self) -> None:
         """End jobs that missed their deadline, so that a node that never answers keeps no slot."""
-        late = time.monotonic() - self.options.deadline
-        for id, sent in list(self.under_way.items()):
-            if sent < late:
-                self._forget(id)
-                self._send(self._drop(self.jobs[id], "expired", f"after {self.options.deadline:.0f} s"))
+        for id in self.mailbox.sent_before(time.monotonic() - self.options.deadline):
+            self._send(self._drop(self.mailbox.remove(id), "expired", f"after {self.options.deadline:.0f} s"))
 
     def _record(self, received: Received) -> None:
         """Record a server step that was just taken."""
@@ -373,19 +351,8 @@ class Federation:
         record = self.evaluate(step, self.layout.to_record(self.server.model))
         took = time.monotonic() - begin  # nobody listened to the nodes: this time does not count against them
         self.accompanied += took
-        self.under_way = {id: sent + took for id, sent in self.under_way.items()}
+        self.mailbox.postpone(took)
         if record is None:
             return None
         self.result.evaluate_metrics_serverapp[step] = record
         return {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
-
-
-def try_one_step(server: Server) -> None:
-    """Take one step of M zero updates and discard it, so that an algorithm that cannot work is refused at once."""
-    x, jobs = server.model, [Job(k, k, 0) for k in range(server.ledger.schedule.buffer)]
-    updates = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1) for job in jobs]
-    try:
-        trial_step(server.algorithm, x, updates, server.ledger.schedule.concurrency + len(jobs))  # as many may come
-    except Exception as error:  # the algorithm's parts may be the user's own
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(f"the algorithm cannot take a step of {len(jobs)} updates: {text}") from error

@@ -3,11 +3,15 @@
 import hmac
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.core.records import LATEST
 from fadas.flower.arrays import ArrayLayout
+
+_EXPIRED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)  # Flower's own deadlines
+_CODES = {value for name, value in vars(ErrorCode).items() if name.isupper()}
 
 
 def job_seed(key: bytes, id: int) -> int:
@@ -42,6 +46,13 @@ def train_message(
     config["fadas-job"], config["fadas-client"], config["fadas-seed"] = job.id, job.client, seed
     content = RecordDict({"arrays": arrays, "config": config})
     return Message(content, node, MessageType.TRAIN, ttl=deadline + DEFAULT_TTL, group_id=str(job.version + 1))
+
+
+def error_reason(code: int) -> str:
+    """Return why a job ended with an error of Flower. The node chooses the code, so only known ones are told apart."""
+    if code in _EXPIRED:
+        return "expired"
+    return f"error {code}" if code in _CODES else "error"
 
 
 def parse_reply(job: Job, content: RecordDict, base: Model, layout: ArrayLayout, reply: str) -> Update:
