@@ -72,3 +72,9 @@ def run_one_step(length):
     server.receive(make_update(one, server.model, delta=torch.zeros(4)))
     server.receive(make_update(two, server.model, delta=torch.tensor([0.0, length, 0.0, 0.0])))
     return server.model.params
+
+
+def test_missing_accountant_is_named_with_the_way_to_get_it(monkeypatch):
+    monkeypatch.setattr("fadas.algorithms.privacy.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="differential privacy needs dp-accounting: pip install"):
+        Private()

@@ -27,6 +27,17 @@ def test_silent_node_expires_after_deadline_and_evaluations(play):
         assert seconds > 10.0 + 3.0 * (count - 1)
 
 
+def test_node_that_returns_during_its_lost_job_works_again(play):
+    """The node is gone for a while, and its job with it. When that has expired, the node gets the next ones."""
+    gone = Node(latency=5.0, spans=((0.0, 2.5), (6.0, float("inf"))))
+    play({ONE: Node(latency=2.0), TWO: gone}, steps=60, deadline=20.0)
+    assert len(find_lines(play.log, "node 12 joins as client 1")) == 2
+    assert play.last["expired"] == 1
+    sent = play.grid.times(TWO)
+    assert not [time for time in sent if 0.0 < time <= 20.0], "it has a job"
+    assert len([time for time in sent if time > 20.0]) > 3
+
+
 def test_job_expires_exactly_after_its_deadline(play):
     play({ONE: Node(latency=0.5), TWO: Node(stay_silent)}, steps=60, deadline=7.0, poll=0.5)
     sent = play.grid.times(TWO)
