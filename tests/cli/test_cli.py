@@ -68,7 +68,7 @@ def test_help_shows_examples_without_heavy_imports():
         (["run", DEMO, "--set", "task.name=builtins:int"], "cannot be used here"),
         (["run", DEMO, "--out", "/dev/null/x"], "/dev/null exists and is not a folder"),
         (["sweep", DEMO, "--validation", "0"], "between 0 and 1"),
-        (["run", DEMO, "--profile", "smoky"], "demo.toml has no profiles"),
+        (["run", DEMO, "--profile", "smoky"], "digits.toml has no profiles"),
         (["run", DEMO, "--seed", "-1"], "seeds must be"),
         (["run", DEMO, "--set", "delays.deadline=0.5"], "no update arrived"),
         (["plan", DEMO, "--set", "run.time=0.1"], "time limit"),

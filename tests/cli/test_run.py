@@ -64,7 +64,7 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
 def test_rerun_skips_finished_runs(tmp_path):
     first = run_fadas("run", DEMO, "--only", "fadas,fedavg", *SMALL, cwd=tmp_path)
     assert "accuracy" in first.stdout
-    metrics = tmp_path / "runs" / "demo" / "fadas-7" / "metrics.jsonl"
+    metrics = tmp_path / "runs" / "digits" / "fadas-7" / "metrics.jsonl"
     before = metrics.read_bytes(), metrics.stat().st_mtime_ns
     again = run_fadas("run", DEMO, "--only", "fadas,fedavg", *SMALL, cwd=tmp_path)
     assert "skipped, it has finished in" in again.stderr

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 EXPERIMENT_FILES = sorted(EXPERIMENTS.glob("*.toml"))
-DEMO = EXPERIMENTS / "demo.toml"
+DEMO = EXPERIMENTS / "digits.toml"  # what most tests run: small data, ready at once
 SMALL = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--seed", "7"]
 DIVERGING = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
 

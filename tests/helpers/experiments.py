@@ -59,7 +59,7 @@ def resolve_text(folder: Path, text: str = BASE, label="fadas", overrides=(), se
 
 
 def prepare_run(lr: float, checkpoint_every=0, updates=20):
-    """The settings of a short run of the demo, and its simulation."""
+    """The settings of a short run on digits, and its simulation."""
     small = [f"run.updates={updates}", f"run.checkpoint_every={checkpoint_every}", "executor.name='inline'"]
     small.append(f"algorithms.fadas.local.lr={lr}")
     config = resolve(read_experiment(DEMO, small), "fadas", 1)

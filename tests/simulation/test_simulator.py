@@ -159,7 +159,7 @@ def test_mistakes_are_refused(task):
 
 
 def test_golden_digits_run():
-    """The demo's task with fixed seeds. The timeline is exact; the result is that of the day this was written."""
+    """The digits with fixed seeds. The timeline is exact; the result is that of the day this was written."""
     from fadas.tasks import TASKS
 
     task = TASKS["digits"](clients=50, alpha=0.1, seed=1)

@@ -119,4 +119,4 @@ def _mark(share: float) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command to the app."""
-    app.command(epilog="Example: `fadas sweep experiments/demo.toml --only fadas -j 2`")(sweep)
+    app.command(epilog="Example: `fadas sweep experiments/names.toml --only fadas -j 2`")(sweep)

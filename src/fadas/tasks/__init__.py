@@ -7,6 +7,8 @@
 | `cifar.py`      | CIFAR-10 and CIFAR-100                                                    |
 | `glue.py`       | RTE, MRPC and SST-2                                                       |
 | `files.py`      | the user's data in files                                                  |
+| `names.py`      | names of functions of Python's standard library                           |
+| `functions.py`  | the functions of Python's standard library, as sets of words              |
 | `networks.py`   | networks for 32x32 images                                                 |
 | `encoders.py`   | pre-trained text encoders with LoRA                                       |
 | `partition.py`  | how a data set is split among clients                                     |
@@ -23,12 +25,14 @@ from fadas.tasks.cifar import cifar
 from fadas.tasks.digits import digits
 from fadas.tasks.files import files
 from fadas.tasks.glue import glue
+from fadas.tasks.names import names
 from fadas.tasks.task import Task
 
 __all__ = ["TASKS"]
 
 TASKS: dict[str, Callable[..., Task]] = {
     "digits": digits,
+    "names": names,
     "cifar10": partial(cifar, "cifar10"),
     "cifar100": partial(cifar, "cifar100"),
     "rte": partial(glue, "rte"),
