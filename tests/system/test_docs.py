@@ -28,7 +28,7 @@ def test_readme_example_runs():
 
 
 def test_python_page_runs_as_script():
-    text = "\n".join([*find_blocks("docs/python.md", "python"), "print(steps == list(range(16, 41)))"])
+    text = "\n".join([*find_blocks("docs/getting-started/your-model.md", "python"), "print(steps == list(range(16, 41)))"])
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -39,7 +39,7 @@ def test_python_page_runs_as_script():
 def test_lazy_names_are_listed_without_torch():
     show = "import fadas, sys; print(*dir(fadas)); print('torch' in sys.modules)"
     names, torch = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout.splitlines()
-    used = set(re.findall(r"\bfadas\.([A-Z]\w+|plan|simulate)\b", "".join(find_blocks("docs/python.md", "python"))))
+    used = set(re.findall(r"\bfadas\.([A-Z]\w+|plan|simulate)\b", "".join(find_blocks("docs/getting-started/your-model.md", "python"))))
     assert len(used) > 8
     assert used <= set(names.split())
     assert torch == "False"
@@ -52,7 +52,7 @@ def test_modules_named_in_docs_are_attributes():
 
 
 def test_commented_experiment_is_valid(tmp_path):
-    (text,) = find_blocks("docs/experiments.md", "toml")
+    (text,) = find_blocks("docs/reference/settings.md", "toml")
     path = tmp_path / "shown.toml"
     path.write_text(text)
     tables = read_experiment(path)
@@ -68,6 +68,6 @@ def test_links_have_targets():
 
 def test_own_data_example_runs():
     pytest.importorskip("datasets")
-    (shown,) = find_blocks("docs/tasks.md", "python")
+    (shown,) = find_blocks("docs/reference/tasks.md", "python")
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["10", "20"]
