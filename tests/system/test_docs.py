@@ -28,7 +28,9 @@ def test_readme_example_runs():
 
 
 def test_python_page_runs_as_script():
-    text = "\n".join([*find_blocks("docs/getting-started/your-model.md", "python"), "print(steps == list(range(16, 41)))"])
+    text = "\n".join(
+        [*find_blocks("docs/getting-started/your-model.md", "python"), "print(steps == list(range(16, 41)))"]
+    )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -39,7 +41,11 @@ def test_python_page_runs_as_script():
 def test_lazy_names_are_listed_without_torch():
     show = "import fadas, sys; print(*dir(fadas)); print('torch' in sys.modules)"
     names, torch = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout.splitlines()
-    used = set(re.findall(r"\bfadas\.([A-Z]\w+|plan|simulate)\b", "".join(find_blocks("docs/getting-started/your-model.md", "python"))))
+    used = set(
+        re.findall(
+            r"\bfadas\.([A-Z]\w+|plan|simulate)\b", "".join(find_blocks("docs/getting-started/your-model.md", "python"))
+        )
+    )
     assert len(used) > 8
     assert used <= set(names.split())
     assert torch == "False"

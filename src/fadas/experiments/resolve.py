@@ -39,8 +39,8 @@ from fadas.training.sgd import LocalSGD
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
 _PART_FIELDS = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
 _SECTIONS = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
-_EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
-_DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
+EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
+DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
 
 
 def resolve(tables: Table, label: str, seed: int) -> RunConfig:
@@ -217,7 +217,7 @@ def _make_executor(given: Table) -> _ExecutorChoice:
     if threads is not None and threads < 1:
         raise ConfigError(f"executor.threads must be at least 1, got {threads}")
     own = {"device": device, "threads": threads}
-    chosen = _choose(EXECUTORS, section, "executor", own, _EXECUTOR_ARGUMENTS, also_known=("device", "threads"))
+    chosen = _choose(EXECUTORS, section, "executor", own, EXECUTOR_ARGUMENTS, also_known=("device", "threads"))
     traits = executor_traits(chosen.factory)
     precision = chosen.table.get("precision") or traits.default_precision(device)
     table = {**chosen.table, "threads": threads}
@@ -285,8 +285,8 @@ def _part_table(part: Any, registry: Registry, given: Any) -> dict[str, Any] | N
 def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     """[delays] holds the model's name and parameters together with dropout, deadline and scale_by_data."""
     table = {"name": "large", **section}
-    common = {key: table.pop(key) for key in _DELAY_KEYS if key in table}
-    chosen = _choose(DELAYS, table, "delays", also_known=_DELAY_KEYS)
+    common = {key: table.pop(key) for key in DELAY_KEYS if key in table}
+    chosen = _choose(DELAYS, table, "delays", also_known=DELAY_KEYS)
     try:
         model = chosen.make()
         if not hasattr(model, "bind"):
@@ -296,7 +296,7 @@ def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     except ValueError as error:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
-    return delays, {**chosen.table, **{key: getattr(delays, key) for key in _DELAY_KEYS}}
+    return delays, {**chosen.table, **{key: getattr(delays, key) for key in DELAY_KEYS}}
 
 
 def _to_plain(value: Any) -> Any:
