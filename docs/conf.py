@@ -22,9 +22,18 @@ extensions = [
 exclude_patterns = ["demo", "reproduction"]
 source_suffix = {".md": "markdown"}
 
-myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
+
+default_role = "code"  # docstrings write code between single backticks, as Markdown does
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+# Types of signatures that have no page of their own. Links that a page writes by hand are always checked.
+nitpick_ignore_regex = [("py:class", r"(?!fadas\.[A-Z]\w*$).*"), ("py:exc", r"\w+")]
 
 html_theme = "furo"
 html_title = "fadas"
