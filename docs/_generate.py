@@ -26,16 +26,22 @@ KINDS = {
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
 TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
-    "combine": "## Combine rules\n\nValues of `combine` in `[algorithms.NAME]`: a name, or a table with settings.",
-    "optimizer": "## Server optimizers\n\nValues of `optimizer` in `[algorithms.NAME]`: a name, or a table with settings.",
-    "step_size": "## Step sizes\n\nValues of `step_size` in `[algorithms.NAME]`: a name, or a table with settings.",
+    "combine": "## Combine rules\n\nValues of `combine` in `[algorithms.NAME]`: a name or a table.",
+    "optimizer": "## Server optimizers\n\nValues of `optimizer` in `[algorithms.NAME]`: a name or a table.",
+    "step_size": "## Step sizes\n\nValues of `step_size` in `[algorithms.NAME]`: a name or a table.",
 }
-WHERE = {  # what a setting concerns where it is not said more closely
-    "delays": "simulations",
-    "faults": "simulations",
-    "executor": "simulations",
-    "run": "simulations",
-    "sweep": "sweeps",
+WHERE = {  # what the settings of a section concern
+    "name": "all methods",
+    "task": "all methods and executors",
+    "schedule": "all executors, in simulations and deployments",
+    "delays": "simulations, with all methods and executors",
+    "faults": "simulations, with all methods and executors",
+    "checks": "simulations and deployments, with all methods",
+    "executor": "simulations, with all methods",
+    "run": "simulations, with all methods and executors",
+    "algorithms": "all executors, in simulations and deployments",
+    "sweep": "`fadas sweep`",
+    "profiles": "the option `--profile`",
 }
 # Public names of packages whose __init__.py has no __all__, beside those of `fadas` itself.
 PUBLIC = {
@@ -67,22 +73,27 @@ def write_settings() -> str:
             parts.append(f"### {KINDS[group.section]} {', '.join(group.names)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
+            parts.append(f"*For {WHERE.get(group.section, 'all methods and executors')}.*")
         table = write_table(group) if group.settings else "It has no settings."
         parts += [group.summary, group.description, table]
     return "\n\n".join(filter(None, parts))
 
 
 def write_table(group: Any) -> str:
-    """Return a group's settings as a table."""
-    lines = ["{.settings}", "| key | type | default | meaning | example | for |", "|---|---|---|---|---|---|"]
+    """Return a group's settings as a table. The column "for" is there if the settings concern different things."""
+    named = not group.names and any(one.concerns for one in group.settings)
+    lines = ["{.settings}", f"| key | type | default | meaning | example |{' for |' if named else ''}"]
+    lines.append("|---|---|---|---|---|" + "---|" * named)
     for one in group.settings:
         default = "required" if one.required else f"`{one.default}`" if one.default else "not set"
-        others = one.concerns or ", ".join(group.names) or WHERE.get(group.section, "all")
-        # An identifier makes each key of a section linkable: settings.md#schedule-buffer.
-        place = "" if group.names else f"{{#{'-'.join(p for p in one.key.split('.') if p != '*')}}}"
-        key = f"[`{one.name}`]{place}" if place and one.name != "*" else f"`{one.key}`"
-        example = f"`{one.name} = {one.example}`".replace("* =", "eta =" if group.section == "sweep" else "run =")
-        lines.append(f"| {key} | {escape(one.type)} | {default} | {escape(one.meaning)} | {example} | {others} |")
+        name = one.name if group.section in (*PARTS, "algorithms") and "*" not in one.key else one.key
+        key = f"`{name.replace('*', 'NAME')}`"
+        if not group.names:  # an identifier makes each key of a section linkable: settings.md#schedule-buffer
+            key = f"[{key}]{{#{'-'.join(part for part in one.key.split('.') if part != '*')}-key}}"
+        of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
+        example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
+        cells = [key, re.sub(r'("[^"]+")', r"`\1`", one.type), default, escape(one.meaning), example]
+        lines.append(f"| {' | '.join([*cells, one.concerns or 'all methods'][: 5 + named])} |")
     return "\n".join(lines)
 
 
@@ -112,7 +123,7 @@ def write_command(command: Any, name: str) -> Iterator[str]:
     rows = [param for param in command.params if param.name != "help"]
     if rows:
         yield "{.options}"
-        lines = ["| option | default | meaning |", "|---|---|---|"]
+        lines = ["| option | meaning |", "|---|---|"]
         for param in rows:
             lines.append(write_option(param, context))
         yield "\n".join(lines)
@@ -133,8 +144,10 @@ def write_option(param: Any, context: Any) -> str:
     else:
         takes = "" if param.is_flag else f" {metavar}"
         shown = ", ".join(f"`{opt}{takes}`" for opt in [*param.opts, *param.secondary_opts])
-    default = "" if param.default in (None, [], (), False, True) or param.required else f"`{param.default}`"
-    return f"| {shown.replace('|', chr(92) + '|')} | {default} | {escape(getattr(param, 'help', '') or '')} |"
+    text = escape(getattr(param, "help", "") or "")
+    if not (param.default in (None, [], (), False, True) or param.required):
+        text += f" Default: `{param.default}`."
+    return f"| {shown.replace('|', chr(92) + '|')} | {text} |"
 
 
 def write_api(package: str = "") -> str:

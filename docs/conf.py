@@ -26,6 +26,7 @@ myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
 
+smartquotes = False  # they turn --json into a dash
 default_role = "code"  # docstrings write code between single backticks, as Markdown does
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
