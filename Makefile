@@ -1,6 +1,7 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs in .venv.
 
 PYTHON ?= python3
+PORT ?= 8000
 BIN := .venv/bin
 
 .PHONY: demo docs docs-serve test test-docs lint test-browser test-crash test-flower test-language pictures clean
@@ -22,8 +23,8 @@ docs: .venv/.dev
 	$(BIN)/python -m sphinx -n -q -d build/doctrees docs site
 
 docs-serve: docs
-	@echo 'http://127.0.0.1:8000 (Ctrl-C ends it)'
-	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
+	@echo 'http://127.0.0.1:$(PORT) (Ctrl-C ends it)'
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(PORT)
 
 # A warning of the build, a dead link or anchor, an example that fails, a page outside the navigation.
 test-docs: .venv/.dev

@@ -89,7 +89,8 @@ def write_table(group: Any) -> str:
         name = one.name if group.section in (*PARTS, "algorithms") and "*" not in one.key else one.key
         key = f"`{name.replace('*', 'NAME')}`"
         if not group.names:  # an identifier makes each key of a section linkable: settings.md#schedule-buffer
-            key = f"[{key}]{{#{'-'.join(part for part in one.key.split('.') if part != '*')}-key}}"
+            parts = [part for part in one.key.split(".") if part != "*"]
+            key = f"[{key}]{{#{'-'.join(parts) if len(parts) > 1 else f'{parts[0]}-key'}}}"
         of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
         example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
         cells = [key, re.sub(r'("[^"]+")', r"`\1`", one.type), default, escape(one.meaning), example]
@@ -204,7 +205,8 @@ GENERATORS: dict[str, Callable[..., str]] = {"settings": write_settings, "cli": 
 
 def insert(app: Any, page: str, source: list[str]) -> None:
     """Replace each mark of a page by what its generator makes, and links to files of the repository by `source:...`."""
-    text = re.sub(r"<!-- generated: (\w+) ?(.*?) -->", lambda m: GENERATORS[m[1]](*m[2].split()), source[0])
+    mark = re.compile(r"^<!-- generated: (\w+) ?(\w*) -->$", re.M)
+    text = mark.sub(lambda found: GENERATORS[found[1]](*filter(None, [found[2]])), source[0])
     folder, shown = Path(app.env.doc2path(page)).parent, set()
 
     def to_source(link: re.Match[str]) -> str:
