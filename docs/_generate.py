@@ -33,6 +33,7 @@ PARTS = {
 WHERE = {  # what the settings of a section concern
     "name": "all methods",
     "task": "all methods and executors",
+    "local": "all methods and executors",
     "schedule": "all executors, in simulations and deployments",
     "delays": "simulations, with all methods and executors",
     "faults": "simulations, with all methods and executors",
@@ -62,20 +63,31 @@ PUBLIC = {
 }
 
 
-def write_settings() -> str:
-    """Return every setting of an experiment file: a table for each section and for each entry of a registry."""
+def write_settings(section: str = "") -> str:
+    """Return the settings of an experiment file: a table for each section and for each entry of a registry.
+
+    Args:
+        section: Only this section, such as "delays". Default: all.
+    """
     from fadas.experiments.catalog import list_settings
 
     parts: list[str] = []
+    before = ""
     for group in list_settings():
+        if section and group.section != section:
+            continue
+        if group.section != before and group.section in PARTS:
+            parts.append(PARTS[group.section])
+        before = group.section
         if group.names:
-            parts.append(PARTS.pop(group.section, "") if group.section in PARTS else "")
             parts.append(f"### {KINDS[group.section]} {', '.join(group.names)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
-            parts.append(f"*For {WHERE.get(group.section, 'all methods and executors')}.*")
+            parts.append(f"*For {WHERE[group.section]}.*")
         table = write_table(group) if group.settings else "It has no settings."
         parts += [group.summary, group.description, table]
+    if not parts:
+        raise ValueError(f"there is no section {section!r}")
     return "\n\n".join(filter(None, parts))
 
 
@@ -244,16 +256,18 @@ def adapt_docstring(app: Any, what: str, name: str, thing: Any, options: Any, li
     if what in ("attribute", "property"):
         lines.insert(0, "")  # else napoleon takes the text before a colon for a type
     result: list[str] = []
+    in_table = False
     for line in lines:
-        if not line.startswith("|"):
-            if result and result[-1].startswith("   "):
-                result.append("")
+        if line.startswith("|") and not in_table:
+            result += ["", ".. list-table::", "   :header-rows: 1", ""]
+        elif in_table and not line.startswith("|"):
+            result.append("")
+        in_table = line.startswith("|")
+        if not in_table:
             result.append(line)
         elif set(line) - set("|-: "):
-            if not (result and result[-1].startswith("   ")):
-                result += ["", ".. list-table::", "   :header-rows: 1", ""]
             cells = [cell.strip() for cell in line.strip("|").split("|")]
-            result += [f"   {'* -' if k == 0 else '  -'} {cell}" for k, cell in enumerate(cells)]
+            result += [f"   {'  -' if k else '* -'} {cell}" for k, cell in enumerate(cells)]
     lines[:] = result
 
 
