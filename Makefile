@@ -1,9 +1,10 @@
 # Two commands: `make demo` and `make test`. Each sets up what it needs in .venv.
 
 PYTHON ?= python3
+PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: demo test lint test-browser test-crash test-flower test-language test-mutants pictures clean
+.PHONY: demo docs docs-serve test test-docs lint test-browser test-crash test-flower test-language test-mutants pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
@@ -16,6 +17,18 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+# The documentation site, in site/.
+docs: .venv/.dev
+	$(BIN)/python -m sphinx -n -q -d build/doctrees docs site
+
+docs-serve: docs
+	@echo 'http://127.0.0.1:$(PORT) (Ctrl-C ends it)'
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(PORT)
+
+# A warning of the build, a dead link or anchor, an example that fails, a page outside the navigation.
+test-docs: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/system/test_docs.py tests/system/test_site.py
 
 # The report in a real browser: installs Debian's Chromium where it can.
 test-browser: .venv/.dev
@@ -56,4 +69,4 @@ pictures: .venv/.installed
 	mkdir -p docs/demo && cp build/figures/time.png build/figures/timeline.png docs/demo/
 
 clean:
-	rm -rf .venv runs build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv runs build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

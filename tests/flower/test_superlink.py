@@ -111,7 +111,7 @@ def test_run_continues_and_counts_faulty_nodes(start_superlink, tmp_path):
 @SLOW
 def test_nodes_train_on_their_own_files(start_superlink, tmp_path):
     """The app/task.py of the deploy page: a node reads its own file only, the server a test set only."""
-    page = (ROOT / "docs" / "deploy.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "deploy-tls.md").read_text()
     (text,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def make_task" in block]
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
     (app / "app" / "task.py").write_text(text)

@@ -3,43 +3,43 @@
 import re
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
-from fadas.experiments.experiment_file import read_experiment, select_algorithms
-from fadas.experiments.resolve import resolve
 from helpers.cli import ROOT
+from helpers.pages import find_dead_links, read_blocks, run_page
 
-EXAMPLE = (ROOT / "examples" / "own_model.py").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
+WITH_EXAMPLES = [path for path in PAGES if read_blocks(path)]
+LONGEST = 1500  # words of a page
+LONGER = ("docs/reproduction.md", "docs/reference/", "docs/explanation/performance.md")
 
 
-def find_blocks(name, language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), re.S)
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_examples_of_page_run(page, tmp_path):
+    if "datasets" in page.read_text():
+        pytest.importorskip("datasets")
+    run_page(page, tmp_path)
 
 
-def test_readme_example_runs():
-    shown, composition = find_blocks("README.md", "python")
-    assert shown.strip() in EXAMPLE, "README and examples/own_model.py differ"
-    done = subprocess.run([sys.executable, "-c", shown + composition], capture_output=True, text=True, check=True)
-    assert "step 60" in done.stdout
+def test_readme_example_is_the_shipped_one():
+    shown = next(block.code for block in read_blocks(ROOT / "README.md") if block.language == "python")
+    assert shown.strip() in (ROOT / "examples" / "own_model.py").read_text(), "README and examples/own_model.py differ"
+
+
+def test_readme_example_does_not_warn():
+    shown = next(block.code for block in read_blocks(ROOT / "README.md") if block.language == "python")
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
     assert done.stderr == "", "the first use of fadas must not warn"
     assert float(re.findall(r"accuracy ([\d.]+)%", done.stdout)[-1]) > 90
 
 
-def test_python_page_runs_as_script():
-    text = "\n".join([*find_blocks("docs/python.md", "python"), "print(steps == list(range(16, 41)))"])
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[-2:] == ["3", "True"]
-    assert float(re.findall(r"'accuracy': ([\d.]+)", lines[4])[0]) > 0.7
-
-
-def test_lazy_names_are_listed_without_torch():
+def test_names_in_docs_are_listed_without_torch():
     show = "import fadas, sys; print(*dir(fadas)); print('torch' in sys.modules)"
     names, torch = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout.splitlines()
-    used = set(re.findall(r"\bfadas\.([A-Z]\w+|plan|simulate)\b", "".join(find_blocks("docs/python.md", "python"))))
+    code = "".join(block.code for page in PAGES for block in read_blocks(page) if block.language == "python")
+    used = set(re.findall(r"\bfadas\.([A-Z]\w+|plan|simulate)\b", code))
     assert len(used) > 8
     assert used <= set(names.split())
     assert torch == "False"
@@ -51,23 +51,11 @@ def test_modules_named_in_docs_are_attributes():
     assert done.returncode == 0, done.stderr
 
 
-def test_commented_experiment_is_valid(tmp_path):
-    (text,) = find_blocks("docs/experiments.md", "toml")
-    path = tmp_path / "shown.toml"
-    path.write_text(text)
-    tables = read_experiment(path)
-    assert [resolve(tables, label, 1).label for label in select_algorithms(tables)] == ["fadas-da", "mine"]
-    assert tomllib.loads(text)["run"]["seeds"] == [1, 2]
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md"])
+def test_links_of_document_have_targets(name):
+    assert find_dead_links(ROOT / name) == []
 
 
-def test_links_have_targets():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-def test_own_data_example_runs():
-    pytest.importorskip("datasets")
-    (shown,) = find_blocks("docs/tasks.md", "python")
-    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["10", "20"]
+def test_pages_are_short():
+    words = {name: len(path.read_text().split()) for name, path in zip(NAMES, PAGES, strict=True)}
+    assert {n: count for n, count in words.items() if count > LONGEST and not n.startswith(LONGER)} == {}

@@ -36,6 +36,7 @@ class Algorithm:
 
     Example:
         >>> Algorithm(combine=StalenessWeighted(), optimizer=AMSGrad(), step_size=DelayAdaptive(0.01, tau_c=8))
+        >>> Algorithm(refill="update", buffer=1, statistics=0.2)
     """
 
     combine: Combine = Mean()

@@ -46,7 +46,8 @@ def init(
         text = text.replace("{task}", task).replace("{name}", name)
         path = folder / file if file.endswith("toml") else folder / "app" / file
         path.write_text(text, encoding="utf-8")
-    print_line(f"{folder}: pyproject.toml, app/task.py, app/client_app.py, app/server_app.py; see docs/deploy.md")
+    print_line(f"{folder}: pyproject.toml, app/task.py, app/client_app.py, app/server_app.py")
+    print_line("docs/how-to/deploy-simulation.md says how to run it")
 
 
 def _required(parameters: Any) -> set[str]:

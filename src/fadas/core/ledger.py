@@ -89,7 +89,7 @@ class Schedule:
 
 
 class Job(NamedTuple):
-    """One training assignment: `client` trains from x_`version`. With `refill = "released"`, from the version before.
+    """One training assignment: `client` trains from `version`. With `refill = "released"`, from the version before.
 
     Attributes:
         id: The job's number, from 0 in the order of assignment. It seeds the job's randomness.

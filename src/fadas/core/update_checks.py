@@ -33,7 +33,7 @@ class Checks:
 
     Example:
         >>> Checks(norm=10.0, excess="clip")
-        >>> Checks(norm_factor=20.0, examples=10_000)
+        >>> Checks(norm_factor=20.0, examples=10_000, examples_factor=10.0)
     """
 
     norm: float | None = None

@@ -130,7 +130,7 @@ class Ray(Pool[Any]):
         RuntimeError: When the first job is submitted, if no cluster answers or it lacks CPUs or GPUs.
 
     Example:
-        >>> executor = Ray(task, LocalSGD(), seed=0, workers=2)
+        >>> executor = Ray(task, LocalSGD(), seed=0, workers=2, address="192.0.2.1:6390")
         >>> executor.submit(job, start, due=0)
         >>> update = executor.collect(job)
         >>> executor.close()

@@ -40,8 +40,8 @@ from fadas.validate import MOST_THREADS, at_least, at_most
 PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
 _PART_FIELDS = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
 _SECTIONS = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
-_EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
-_DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
+EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
+DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
 
 
 def resolve(tables: Table, label: str, seed: int) -> RunConfig:
@@ -221,7 +221,7 @@ def _make_executor(given: Table) -> _ExecutorChoice:
     except ValueError as error:
         raise ConfigError(f"executor.{error}") from None
     own = {"device": device, "threads": threads}
-    chosen = _choose(EXECUTORS, section, "executor", own, _EXECUTOR_ARGUMENTS, also_known=("device", "threads"))
+    chosen = _choose(EXECUTORS, section, "executor", own, EXECUTOR_ARGUMENTS, also_known=("device", "threads"))
     traits = executor_traits(chosen.factory)
     precision = chosen.table.get("precision") or traits.default_precision(device)
     table = {**chosen.table, "threads": threads}
@@ -289,8 +289,8 @@ def _part_table(part: Any, registry: Registry, given: Any) -> dict[str, Any] | N
 def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     """[delays] holds the model's name and parameters together with dropout, deadline and scale_by_data."""
     table = {"name": "large", **section}
-    common = {key: table.pop(key) for key in _DELAY_KEYS if key in table}
-    chosen = _choose(DELAYS, table, "delays", also_known=_DELAY_KEYS)
+    common = {key: table.pop(key) for key in DELAY_KEYS if key in table}
+    chosen = _choose(DELAYS, table, "delays", also_known=DELAY_KEYS)
     try:
         model = chosen.make()
         if not hasattr(model, "bind"):
@@ -300,7 +300,7 @@ def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     except ValueError as error:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
-    return delays, {**chosen.table, **{key: getattr(delays, key) for key in _DELAY_KEYS}}
+    return delays, {**chosen.table, **{key: getattr(delays, key) for key in DELAY_KEYS}}
 
 
 def _to_plain(value: Any) -> Any:

@@ -25,6 +25,9 @@ class ScheduleSettings:
         per_client: The largest number of one client's updates in a step. 0: any number.
         excess: What happens to an update above `per_client`: "wait" for the next step, or "replace" the client's
             oldest update in the buffer.
+
+    Example:
+        >>> ScheduleSettings(concurrency=25, buffer=5, refill="released", per_client=1, excess="replace")
     """
 
     concurrency: int
@@ -51,6 +54,9 @@ class RunSettings:
         seeds: One run for each.
         checkpoint_every: Save a checkpoint after this many server steps; 0: never.
         tensorboard: Also write TensorBoard events.
+
+    Example:
+        >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
     """
 
     steps: int | None = None

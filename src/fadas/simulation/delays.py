@@ -140,7 +140,7 @@ class Mild(Large):
         shares: The shares of clients in the three tiers. None: draw the tiers.
 
     Example:
-        >>> Mild()
+        >>> Mild(shares=(0.6, 0.3, 0.1))
     """
 
     large: Range = (5.0, 8.0)

@@ -87,7 +87,7 @@ def glue(
         seed: The seed of the partition.
 
     Example:
-        >>> task = glue("rte", clients=10, encoder="tiny", max_length=32)
+        >>> task = glue("rte", clients=10, encoder="tiny", max_length=32, limit=200)
     """
     at_least(1, limit=limit, rank=rank)
     at_least(3, max_length=max_length)

@@ -32,6 +32,7 @@ class LocalSGD:
 
     Example:
         >>> LocalSGD(lr=0.1, epochs=2, batch_size=20)
+        >>> LocalSGD(lr=0.1, steps=10)
     """
 
     lr: float = 0.01

@@ -1,0 +1,290 @@
+"""Every setting of an experiment file, from the signatures and docstrings of what it configures.
+
+The reference page of the site and `fadas explain` are made of this.
+"""
+
+import ast
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from fadas.algorithms import ALGORITHMS, Algorithm
+from fadas.core.update_checks import Checks
+from fadas.docstrings import read_docstring
+from fadas.executors import EXECUTORS
+from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PARTS
+from fadas.experiments.settings import RunSettings, ScheduleSettings
+from fadas.registry import Registry, parameters_of
+from fadas.runs.serialization import toml_value
+from fadas.simulation.delays import DELAYS, Delays
+from fadas.simulation.faults import Fault
+from fadas.tasks import TASKS
+from fadas.training.sgd import LocalSGD
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        key: Its dotted key, such as "delays.dropout". An asterisk stands for a name that the user chooses.
+        type: What it holds, in words.
+        default: Its default as TOML; "" if there is none.
+        required: Must the file set it?
+        meaning: What it does.
+        example: A value as TOML.
+        concerns: The methods, executors, tasks or delay models that have it; "" if it concerns all.
+    """
+
+    key: str
+    type: str
+    default: str
+    required: bool
+    meaning: str
+    example: str
+    concerns: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition(".")[2]
+
+
+class Group(NamedTuple):
+    """Settings that belong together: a section, or what a section holds when it names a registry's entry.
+
+    Attributes:
+        section: The section of the file, such as "delays"; for the parts of an algorithm, "combine" and so on.
+        names: The registry's entries that have these settings, such as ("cifar10", "cifar100"); () for a section.
+        summary: What it is, in one sentence or two.
+        description: The rest of the description, as Markdown.
+        settings: The settings.
+    """
+
+    section: str
+    names: tuple[str, ...]
+    summary: str
+    description: str
+    settings: tuple[Setting, ...]
+
+
+_REGISTRIES: dict[str, Registry] = {"task": TASKS, "delays": DELAYS, "executor": EXECUTORS, "algorithms": ALGORITHMS}
+_HIDDEN = {  # parameters that are no settings: the run passes them, or they are set elsewhere
+    "task": ("seed",),
+    "delays": ("digest",),
+    "executor": (*EXECUTOR_ARGUMENTS, "device", "threads"),
+}
+_NAMES = {"task": "task", "delays": "delay model", "executor": "executor"}
+
+
+def list_settings() -> list[Group]:
+    """Return all settings of an experiment file, in the order of its sections."""
+    return [
+        Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
+        _named_section("task", "Model, data and loss.", "", ()),
+        *_entries("task"),
+        _section("schedule", ScheduleSettings, {"buffer": ", ".join(_buffered())}),
+        _named_section(
+            "delays", "How long jobs take, in virtual time.", '"large"', _from(Delays, "delays", DELAY_KEYS)
+        ),
+        *_entries("delays"),
+        _section("faults.*", Fault),
+        _section("local", LocalSGD),
+        _section("checks", Checks),
+        _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
+        *_entries("executor"),
+        _section("run", RunSettings),
+        Group("algorithms", (), "One table per run. Its name is a preset's, or any name with `preset`.", "", _OWN),
+        *_entries("algorithms"),
+        *(group for field, (_, registry) in _parts().items() for group in _entries(field, registry)),
+        Group("sweep", (), "`fadas sweep` runs the grid of these lists.", "", _SWEEP),
+        Group("profiles", (), "`--profile NAME` merges these tables into the others.", "", _PROFILES),
+    ]
+
+
+_NAME = "The experiment's name. Results go to runs/NAME. Not set: the name of the file."
+_EXECUTOR = (
+    Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
+    Setting(
+        "executor.threads",
+        "whole number",
+        "",
+        False,
+        "The torch threads of this process. Not set: one for small networks and in workers, else torch's choice. "
+        "Another number may change the last bits of the results.",
+        "2",
+    ),
+)
+_OWN = (
+    Setting("algorithms.*.preset", "string", "", False, "The method. Not set: the table's own name.", '"fadas-da"'),
+    *(
+        Setting(f"algorithms.*.{field}", f"{kind}: name or table", "", False, f"Replaces the preset's {kind}.", example)
+        for field, kind, example in (
+            ("combine", "combine rule", '"calibrated"'),
+            ("optimizer", "optimizer", '{name = "yogi", beta1 = 0.8}'),
+            ("step_size", "step size", '{name = "cosine", steps = 500, eta = 0.01}'),
+        )
+    ),
+    Setting(
+        "algorithms.*.statistics",
+        "number",
+        "",
+        False,
+        read_docstring(Algorithm).arguments["statistics"].replace("None:", "Not set:"),
+        "0.2",
+    ),
+    *(
+        Setting(f"algorithms.*.{section}", "table", "", False, f"Overrides keys of [{section}] for this run.", example)
+        for section, example in (("local", "{lr = 0.1}"), ("schedule", "{buffer = 1}"), ("run", "{eval_every = 25}"))
+    ),
+)
+_SWEEP = (
+    Setting(
+        "sweep.*.*",
+        "list",
+        "",
+        False,
+        "The values of one setting of the algorithm with this label. The key is as in its table, such as `eta` or "
+        "`local.lr`.",
+        "[0.001, 0.003]",
+    ),
+)
+_PROFILES = (Setting("profiles.*.*", "table", "", False, "A section with the keys to change.", "{updates = 50}"),)
+
+
+def _parts() -> dict[str, tuple[str, Registry]]:
+    return dict(zip(("combine", "optimizer", "step_size"), PARTS.values(), strict=True))
+
+
+def _buffered() -> list[str]:
+    """Return the methods that use the experiment's M rather than a buffer of their own."""
+    return [name for name, make in ALGORITHMS.items() if make().schedule(7, 3).buffer == 3]
+
+
+def _section(section: str, factory: Callable[..., Any], concerns: Mapping[str, str] = {}) -> Group:
+    text = read_docstring(factory)
+    settings = (one._replace(concerns=concerns.get(one.name, "")) for one in _from(factory, section))
+    return Group(section.partition(".")[0], (), text.summary, text.description, tuple(settings))
+
+
+def _named_section(section: str, summary: str, default: str, common: Sequence[Setting]) -> Group:
+    registry = _REGISTRIES[section]
+    known = ", ".join(f'"{name}"' for name in registry)
+    example = default or toml_value(next(iter(registry)))
+    name = Setting(
+        f"{section}.name", "string", default, not default, f'The {_NAMES[section]}: {known}; or "module:Name".', example
+    )
+    return Group(section, (), summary, "", (name, *common))
+
+
+def _entries(section: str, registry: Registry | None = None) -> Iterator[Group]:
+    """Yield one group for each entry of a registry. Entries that are made by the same function share a group."""
+    registry = _REGISTRIES[section] if registry is None else registry
+    alike: dict[Any, list[str]] = {}
+    for name, make in registry.items():
+        alike.setdefault(_function_of(make), []).append(name)
+    for names in alike.values():
+        factory = registry[names[0]]
+        text = read_docstring(factory)
+        settings = [
+            one._replace(concerns=", ".join(_that_take(one.name, registry)))
+            for one in _from(factory, f"algorithms.{names[0]}" if section == "algorithms" else section)
+            if one.name not in _HIDDEN.get(section, ())
+        ]
+        yield Group(section, tuple(names), text.summary, text.description, tuple(settings))
+
+
+def _that_take(parameter: str, registry: Registry) -> list[str]:
+    return [name for name, make in registry.items() if parameter in parameters_of(make, name)[0]]
+
+
+def _from(factory: Callable[..., Any], section: str, only: Sequence[str] | None = None) -> list[Setting]:
+    """Return a factory's parameters as settings."""
+    parameters, hints = parameters_of(factory, section)
+    text = read_docstring(factory)
+    examples = _examples(factory, text.examples, list(parameters))
+    settings: list[Setting] = []
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or (only and name not in only):
+            continue
+        hint, default = hints.get(name, Any), parameter.default
+        required = default is parameter.empty
+        shown = "" if required or default is None else _as_toml(default)
+        example = examples.get(name) or _other_choice(hint, default) or shown
+        meaning = text.arguments.get(name, "").replace("None:", "Not set:")
+        settings.append(Setting(f"{section}.{name}", describe_type(hint), shown, required, meaning, example))
+    return settings
+
+
+def _function_of(factory: Any) -> Any:
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory
+
+
+def describe_type(hint: Any) -> str:
+    """Return what a type hint allows, in words: "whole number", "list of 2 numbers", '"wait" or "replace"'."""
+    plain = {int: "whole number", float: "number", str: "string", bool: "true or false", dict: "table"}
+    origin, args = get_origin(hint), get_args(hint)
+    if hint in plain:
+        return plain[hint]
+    if origin is Literal:
+        return " or ".join(map(toml_value, args))
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(describe_type(arg) for arg in args if arg is not type(None)))
+    if origin in (tuple, list):
+        fixed = origin is tuple and args[-1] is not Ellipsis
+        return f"list of {len(args)} {describe_type(args[0])}s" if fixed else f"list of {describe_type(args[0])}s"
+    if origin is dict or hint is Any:
+        return "table"
+    return f"{PARTS[hint][0]}: name or table" if hint in PARTS else "table"
+
+
+def _as_toml(value: Any) -> str:
+    """Return a default as TOML. The parts of an algorithm are given by name."""
+    for _, registry in PARTS.values():
+        for name, make in registry.items():
+            if make is type(value):
+                return toml_value(name)
+    return toml_value(value)
+
+
+def _other_choice(hint: Any, default: Any) -> str:
+    """Return another value than the default where there are few."""
+    if hint is bool:
+        return toml_value(not default)
+    for choice in (hint, *get_args(hint)):
+        if get_origin(choice) is Literal:
+            return toml_value(next(value for value in get_args(choice) if value != default))
+    return ""
+
+
+def _examples(factory: Any, statements: Sequence[str], parameters: Sequence[str]) -> dict[str, str]:
+    """Return the arguments, as TOML, with which the examples of a docstring call the factory."""
+    name = getattr(_function_of(factory), "__name__", "")
+    found: dict[str, str] = {}
+    for call in (node for text in statements for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Name) and call.func.id == name:
+            given = {
+                **dict(zip(parameters, call.args, strict=False)),
+                **{k.arg: k.value for k in call.keywords if k.arg},
+            }
+            values = {key: _read_value(node) for key, node in given.items()}
+            found |= {key: toml_value(value) for key, value in values.items() if value is not None}
+    return found
+
+
+def _read_value(node: ast.expr) -> Any:
+    """Return an argument as a plain value, a part of an algorithm as a table; None if it is neither."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        for _, registry in PARTS.values():
+            for name, make in registry.items():
+                if getattr(make, "__name__", "") == node.func.id:
+                    keys = list(parameters_of(make, name)[0])
+                    given = [*zip(keys, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+                    return {"name": name, **{key: _read_value(value) for key, value in given}}
+        return None
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
