@@ -198,7 +198,7 @@ def home(thing: Any) -> str:
 
 def summarise(thing: Any) -> str:
     """Return the first sentences of a docstring, for a table."""
-    from fadas.docstrings import read_docstring
+    from fadas.experiments.catalog.docstrings import read_docstring
 
     return escape(read_docstring(thing).summary)
 

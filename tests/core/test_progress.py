@@ -1,12 +1,13 @@
 """The counters of a run, and the records made of them."""
 
-import pytest
+from dataclasses import replace
+
 import torch
 
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job, Ledger, Schedule, Step
 from fadas.core.model import Model
-from fadas.core.progress import Progress
+from fadas.core.progress import Progress, mean_loss
 from fadas.core.records import JobRecord
 from fadas.core.server import Server
 from helpers.updates import make_update
@@ -16,21 +17,26 @@ MODEL = Model(torch.zeros(2), torch.zeros(0))
 
 def test_counters_count_from_zero():
     progress = Progress()
-    assert (progress.updates, progress.dropped, progress.expired, progress.losses) == (0, 0, 0, [])
+    assert (progress.updates, progress.removed, progress.dropped, progress.expired) == (0, 0, 0, 0)
     for reason in ("dropped", "expired", "error 2", "not sent", "expired", "malformed"):
         progress.end_job(reason)
     assert (progress.updates, progress.dropped, progress.expired) == (0, 4, 2)
-    for id in range(3):
-        progress.accept(make_update(Job(id, 0, 0), MODEL))
-    assert (progress.updates, progress.losses) == (3, [1.0, 1.0, 1.0])
+    for _ in range(3):
+        progress.accept()
+    assert progress.updates == 3
 
 
-def test_loss_is_the_mean_since_the_last_step():
-    progress = Progress(losses=[1.0, torch.tensor(2.0), 6.0])
-    assert progress.take_loss() == pytest.approx(3.0)
-    assert progress.losses == []
-    progress.losses.append(0.5)
-    assert progress.take_loss() == 0.5
+def test_loss_is_the_mean_of_the_updates():
+    updates = [replace(make_update(Job(0, 0, 0), MODEL), metrics={"loss": loss}) for loss in (1.0, 2.0, 6.0)]
+    assert mean_loss(updates) == 3.0
+    assert mean_loss([replace(updates[0], metrics={"loss": torch.tensor(0.5)})]) == 0.5
+
+
+def test_record_counts_no_removed_updates():
+    server = Server(FADAS(), Ledger(Schedule(1, 1), 3), MODEL)
+    numbers = {"time": 1.0, "wall": 1.0, "train_loss": 1.0, "metrics": None}
+    record = Progress(updates=9, removed=2).record(server, Step(0, ()), 0.1, lambda job: (0.0, 1.0), **numbers)
+    assert record.updates == 7
 
 
 def test_record_describes_the_step():

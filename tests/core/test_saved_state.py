@@ -50,13 +50,13 @@ def test_state_of_a_server_is_restored():
     assert all(torch.equal(other.state.slots[name], slot) for name, slot in server.state.slots.items())
     assert other.refused == server.refused
     assert other.algorithm.statistics == 0.5, "the run computes as it began"
-    assert [update.job for update in other.buffer] == [update.job for update in server.buffer]
-    for one, again in zip(server.buffer, other.buffer, strict=True):
+    assert other.updates.keys() == server.updates.keys()
+    for one, again in zip(server.updates.values(), other.updates.values(), strict=True):
         assert torch.equal(one.delta, again.delta)
         assert torch.equal(one.base, again.base)
         assert torch.equal(one.buffers, again.buffers)
-        assert (one.examples, one.metrics) == (again.examples, again.metrics)
-    assert len(other.buffer) == 2
+        assert (one.job, one.examples, one.metrics) == (again.job, again.examples, again.metrics)
+    assert len(other.updates) == 2
 
 
 def test_privacy_spent_is_restored():

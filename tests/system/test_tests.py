@@ -32,9 +32,12 @@ def checks_something(function: ast.FunctionDef, checking: set[str]) -> bool:
 def test_every_test_checks_something(path):
     """The helpers `play` and `run_fadas` check little, so a test that calls them needs an assertion of its own.
 
-    `check_fadas` asserts, and `simplefilter("error")` makes warnings errors.
+    `check_fadas`, `check_options` and `run_page` raise errors, and `simplefilter("error")` makes warnings errors.
     """
-    functions, checking = functions_of(path), {"raises", "warns", "check_fadas", "simplefilter"}
+    functions, checking = (
+        functions_of(path),
+        {"raises", "warns", "simplefilter", "check_fadas", "check_options", "run_page"},
+    )
     checking |= {name for name, f in functions.items() if not name.startswith("test_") and checks_something(f, set())}
     tests = [function for name, function in functions.items() if name.startswith("test_")]
     assert [function.name for function in tests if not checks_something(function, checking)] == []

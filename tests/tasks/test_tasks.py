@@ -14,7 +14,7 @@ def choose_options(name, data):
         return {"verify": False, "model": "cnn"}
     if name == "files":
         return {"path": str(data / "files"), "model": "helpers.networks:TinyNet"}
-    return {} if name == "digits" else {"encoder": "tiny", "max_length": 20}
+    return {} if name in ("digits", "names") else {"encoder": "tiny", "max_length": 20}
 
 
 @pytest.mark.parametrize("name", TASKS)

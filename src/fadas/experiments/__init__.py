@@ -11,6 +11,6 @@
 | `sweep.py`           | the points of a grid                                                          |
 | `halving.py`         | successive halving over these points                                          |
 | `parallel_runs.py`   | runs in several processes                                                     |
-| `catalog.py`         | a list of all settings, for the reference and for help                        |
+| `catalog/`           | a list of all settings, for the reference and for help                        |
 | `provenance.py`      | hardware, versions and commit                                                 |
 """

@@ -5,14 +5,15 @@ The reference page of the site and `fadas explain` are made of this.
 
 import ast
 import types
+from ast import literal_eval as literal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from fadas.algorithms import ALGORITHMS, Algorithm
 from fadas.core.update_checks import Checks
-from fadas.docstrings import read_docstring
 from fadas.executors import EXECUTORS
+from fadas.experiments.catalog.docstrings import read_docstring
 from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PARTS
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import Registry, parameters_of
@@ -285,6 +286,6 @@ def _read_value(node: ast.expr) -> Any:
                     return {"name": name, **{key: _read_value(value) for key, value in given}}
         return None
     try:
-        return ast.literal_eval(node)
+        return literal(node)
     except ValueError:
         return None

@@ -3,8 +3,8 @@
 from functools import partial
 
 import fadas
-from fadas.docstrings import read_docstring
 from fadas.executors import EXECUTORS
+from fadas.experiments.catalog.docstrings import read_docstring
 
 
 def scale(x, *, by=2, **rest):
