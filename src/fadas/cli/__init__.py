@@ -6,7 +6,7 @@
 | `sweep.py`     | `fadas sweep`                                                              |
 | `results.py`   | `fadas report`, `fadas watch`                                              |
 | `reproduce.py` | `fadas reproduce`                                                          |
-| `deploy.py`    | `fadas deploy init`                                                        |
+| `projects/`    | `fadas init`, `fadas deploy init`                                          |
 | `data.py`      | `fadas data get`                                                           |
 | `tools.py`     | `fadas list`, `fadas bench`                                                |
 | `bench/`       | the benchmarks                                                             |
@@ -26,7 +26,8 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 import fadas
-from fadas.cli import data, deploy, reproduce, results, run, sweep, tools
+from fadas.cli import data, reproduce, results, run, sweep, tools
+from fadas.cli.projects import deploy, init
 from fadas.errors import NO_SPACE, ConfigError, Diverged, FadasWarning, Interrupted
 from fadas.report.text import show_line, show_lines
 
@@ -40,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+init.add_to(app)
 run.add_to(app)
 sweep.add_to(app)
 results.add_to(app)
