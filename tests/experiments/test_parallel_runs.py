@@ -1,5 +1,10 @@
 """Work in processes."""
 
+import multiprocessing
+import os
+import signal
+from multiprocessing.context import SpawnProcess
+
 import pytest
 
 from fadas.experiments.parallel_runs import run_in_processes
@@ -21,3 +26,24 @@ def test_cores_are_shared_among_busy_workers(monkeypatch):
     assert [threads for _, threads in run_in_processes(count_threads, [1], 4)] == [8]
     assert [threads for _, threads in run_in_processes(count_threads, [1, 2, 3], 2)] == [4, 4, 4]
     assert list(run_in_processes(count_threads, [], 2)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_worker_starts_takes_effect_and_leaves_none(monkeypatch, number):
+    start, started = SpawnProcess.start, []
+
+    def start_with_signal(worker):
+        os.kill(os.getpid(), number)
+        start(worker)
+        started.append(worker)
+
+    before = signal.signal(number, signal.default_int_handler)
+    monkeypatch.setattr(SpawnProcess, "start", start_with_signal)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(run_in_processes(count_threads, [1, 2, 3], 2))
+    finally:
+        signal.signal(number, before)
+    assert len(started) == 1
+    assert not multiprocessing.active_children()
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 from flwr.app import Context, RecordDict
 from safetensors.torch import load_file
 
-from fadas.cli import app as cli
+from fadas.cli import make_app
 from helpers.flower import Node, Nodes, patch_clock, patch_flower
 
 # A frozen encoder, statistics, a buffer with an unusual name, a weight under two names, a head.
@@ -56,7 +56,7 @@ def deploy(monkeypatch, tmp_path):
     patch_flower(monkeypatch)
 
     def deploy(task, change, learns, **settings):
-        done = CliRunner().invoke(cli, ["deploy", "init", str(tmp_path / "federation"), "--task", task])
+        done = CliRunner().invoke(make_app(), ["deploy", "init", str(tmp_path / "federation"), "--task", task])
         assert done.exit_code == 0, done.output
         path = tmp_path / "federation" / "app" / "task.py"
         path.write_text(change(path.read_text()))

@@ -15,12 +15,12 @@ def reproduce(folder: Path, *words):
     """`fadas reproduce` with the experiments of the fixture `small_paper`."""
     from typer.testing import CliRunner
 
-    from fadas.cli import app
+    from fadas.cli import make_app
 
     experiments, results = ["--experiments", folder / "experiments"], ["--results", folder / "results"]
     places = {"list": results, "report": [*results, "--page", folder / "page.md"]}
     places = places.get(words[0], [*experiments, *results, "--work", folder / "runs"])
-    return CliRunner().invoke(app, ["reproduce", *map(str, (*words, *places))])
+    return CliRunner().invoke(make_app(), ["reproduce", *map(str, (*words, *places))])
 
 
 def save_result(results: Path, cell: Cell, **fields) -> Path:

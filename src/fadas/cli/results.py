@@ -5,6 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from fadas.cli import signals
+from fadas.cli.options import with_advice
+from fadas.errors import Interrupted
+
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, a deployment or a run.")],
@@ -30,11 +34,13 @@ def show_comparison(folder: Path) -> Any:
         print_line(f"not finished, not shown: {', '.join(left_out)}")
     comparison = compare(found)
     print_table(table_header(comparison), table_cells(comparison), found[0].summary.experiment)
+    signals.require_cleanup()
     write_report(found, folder / "report.html")
     print_line(f"report: {folder / 'report.html'}")
     return found
 
 
+@with_advice({Interrupted: "the runs themselves go on"})
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
     once: Annotated[bool, typer.Option("--once", help="Show the current state, and exit.")] = False,
@@ -42,6 +48,7 @@ def watch(
     """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
     from fadas.cli.terminal import watch_runs
 
+    signals.require_cleanup()  # the terminal's cursor is hidden
     watch_runs(folder, once)
 
 
