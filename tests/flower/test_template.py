@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 from safetensors.torch import load_file
 
 import fadas
-from fadas.cli import app as cli
+from fadas.cli.app import app as cli
 from helpers.cli import ROOT
 from helpers.deployed_app import forget_app, run_app
 from helpers.flower import patch_flower
@@ -129,7 +129,7 @@ def test_app_trains_task_of_project(monkeypatch, tmp_path, project):
     task, config, folder, _ = run_app(monkeypatch, app, tmp_path / "runs", **settings)
     assert config["task"] == "task:make_task"
     assert sys.modules["task"].__file__ == str(app / "task.py")
-    assert [p.shape for p in task.module().parameters()][0] == (16, 30)
+    assert next(p.shape for p in task.module().parameters()) == (16, 30)
     assert json.loads((folder / "summary.json").read_text())["metrics"]["accuracy"] > 0.85
 
 

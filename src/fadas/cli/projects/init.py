@@ -1,6 +1,6 @@
 """fadas init: a small project to begin with."""
 
-from enum import Enum
+from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from fadas.cli.options import with_examples
 from fadas.cli.projects.writing import fill_in, project_name, write_project
 
 
-class Template(str, Enum):
+class Template(StrEnum):
     """The projects that `fadas init` writes. Each is a folder of `templates/`."""
 
     classification = "classification"

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import rmtree
 
+from fadas.cli import signals
 from fadas.errors import ConfigError
 
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
@@ -37,10 +39,17 @@ def write_project(folder: Path, texts: Mapping[str, str]) -> None:
         raise ConfigError(f"{folder} exists and is not a folder; choose another folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose another folder")
-    for name, text in texts.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    signals.require_cleanup()
+    is_new = not folder.exists()
+    try:
+        for name, text in texts.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except BaseException:  # no half of a project is left behind
+        for path in [folder] if is_new else [folder / name.partition("/")[0] for name in texts]:
+            rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
     print_line(f"{folder}: {', '.join(texts)}")
     print_line("next, as README.md explains:")
     enter = [] if folder.resolve() == Path.cwd() else [f'cd "{folder}"' if " " in str(folder) else f"cd {folder}"]
