@@ -40,6 +40,13 @@ def test_every_package_has_a_page():
     assert [name for name, text in pages.items() if f"generated: api {name} -->" not in text] == ["index"]
 
 
+def test_timeline_picture_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import _timeline
+
+    assert _timeline.FILE.read_text() == _timeline.draw(), "run python docs/_timeline.py"
+
+
 def test_no_page_is_hidden_from_the_navigation():
     hidden = [page for page in DOCS.rglob("*.md") if re.search(r"^(orphan:|:orphan:)", page.read_text(), re.M)]
     assert hidden == []
