@@ -6,7 +6,7 @@ A comment before a block says how it is run:
 |-----------------------------|-----------------------------------------------------------------------------|
 | `<!-- not run: REASON -->`  | is not run. Of `fadas` commands, the options are checked all the same       |
 | `<!-- run with: OPTIONS -->`| is run with these options added to each of its `fadas` commands             |
-| `<!-- file: NAME -->`       | is written to this file of the page's folder, for the blocks that follow    |
+| `<!-- file: NAME -->`       | is written to this file of the current folder, for the blocks that follow   |
 | `<!-- output -->`           | (text) is what the block before printed; `...` stands for anything          |
 | `<!-- output: numbers vary -->` | (text) the same, but numbers may differ                                 |
 | `<!-- setup: CODE -->`      | no block: Python that runs here and is not shown                            |
@@ -116,10 +116,14 @@ def run_page(path: Path, folder: Path) -> None:
 
 
 class _Runner:
-    """Runs blocks in one folder: Python in one process, commands by the shell."""
+    """Runs blocks as if they were typed into one terminal: `cd` counts for the blocks that follow.
+
+    Python runs in one process, which stays in the page's folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.printed, self.python = folder, "", None
+        self.place = folder  # where the shell is
         commands = str(Path(sys.executable).parent)
         self.environment = {
             **os.environ,
@@ -142,7 +146,7 @@ class _Runner:
 
     def run(self, block: Block) -> None:
         if "file" in block.marks:
-            path = self.folder / block.marks["file"]
+            path = self.place / block.marks["file"]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.code, encoding="utf-8")
         if "output" in block.marks:
@@ -189,21 +193,24 @@ class _Runner:
         code = block.code
         if options := block.marks.get("run with"):
             code = "\n".join(_with_options(line, options) for line in join_lines(code))
+        left = self.folder / ".place"
+        code = f"trap 'pwd > {shlex.quote(str(left))}' EXIT\n{code}"
         done = subprocess.run(
-            ["bash", "-e", "-c", code], cwd=self.folder, env=self.environment, capture_output=True, text=True
+            ["bash", "-e", "-c", code], cwd=self.place, env=self.environment, capture_output=True, text=True
         )
+        self.place = Path(left.read_text().removesuffix("\n"))
         self.printed = done.stdout + done.stderr
         if done.returncode:
             raise ExampleError(f"{block.place}: the commands end with {done.returncode}\n{self.printed}")
 
     def resolve(self, block: Block) -> None:
         """Resolve an experiment; what is only a part of one is put into a small one first."""
-        path = self.folder / block.marks.get("file", "shown.toml")
+        path = self.place / block.marks.get("file", "shown.toml")
         whole = path.with_name(f".{path.name}")
         try:
             tables = {"name": "shown", **complete_experiment(tomllib.loads(block.code))}
             whole.write_text(to_toml(tables), encoding="utf-8")
-            with contextlib.chdir(self.folder):
+            with contextlib.chdir(self.place):
                 resolve_all(whole)
         except (ValueError, ConfigError) as error:
             raise ExampleError(f"{block.place}: {error}") from None

@@ -164,6 +164,13 @@ def test_examples_of_sound_page_run(tmp_path):
     assert len(read_blocks(tmp_path / "page.md")) == 7
 
 
+def test_cd_counts_for_later_blocks(tmp_path):
+    page = "```sh\nmkdir a\ncd a\n```\n<!-- file: b.txt -->\n```text\nx\n```\n```sh\ncat b.txt; pwd\n```\n"
+    (tmp_path / "page.md").write_text(f"{page}<!-- output -->\n```text\nx\n.../a\n```\n")
+    run_page(tmp_path / "page.md", tmp_path)
+    assert (tmp_path / "a" / "b.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
