@@ -122,9 +122,9 @@ def _files(incomplete: str) -> Iterator[str]:
 
 def _table_of(ctx: click.Context, section: str) -> dict[str, object]:
     """Return a section of the experiment file on the command line, if it can be read."""
+    given = ctx.params.get("experiment") or next((word for word in ctx.args if word.endswith(".toml")), "")
     with suppress(OSError, ValueError, KeyError, TypeError):
-        tables = tomllib.loads(Path(ctx.params["experiment"]).read_text(encoding="utf-8-sig"))
-        return dict(tables[section])
+        return dict(tomllib.loads(Path(given).read_text(encoding="utf-8-sig"))[section])
     return {}
 
 

@@ -63,7 +63,10 @@ app = typer.Typer(
 
 @app.command(
     _RUN,
-    epilog=_EXAMPLES,
+    epilog=with_examples(
+        "fadas reproduce large-cifar100 --device cuda",
+        "fadas reproduce large-cifar100 --only fadas,fedbuff --rounds 20",
+    ),
     short_help="Run cells that are missing: `fadas reproduce ARTEFACT...`",
 )
 @with_advice(

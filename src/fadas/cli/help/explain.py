@@ -30,7 +30,8 @@ def explain(
 
     if key is None:
         for kind, names in list_names().items():
-            print_line(_wrap(", ".join(names), f"{kind}: ", "    "))
+            for line in _wrap(", ".join(names), f"{kind}: ", "    ").splitlines():
+                print_line(line)
         return
     texts = [_describe_setting(*found) if found[1] else _describe_group(found[0], key) for found in find_entries(key)]
     for text in "\n\n".join(texts).splitlines():
