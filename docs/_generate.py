@@ -26,21 +26,24 @@ KINDS = {
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
 TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
-    "combine": "## Combine rules\n\nValues of `combine` in `[algorithms.NAME]`: a name or a table.",
-    "optimizer": "## Server optimizers\n\nValues of `optimizer` in `[algorithms.NAME]`: a name or a table.",
-    "step_size": "## Step sizes\n\nValues of `step_size` in `[algorithms.NAME]`: a name or a table.",
+    "combine": "## Combine rules\n\nA combine rule turns the M updates of a step into one pseudo-gradient. It is a "
+    'name or a table in `[algorithms.NAME]`: `combine = "median"` or `combine = {name = "trimmed", trim = 2}`.',
+    "optimizer": "## Server optimizers\n\nThe server optimizer turns the pseudo-gradient into the next model. It is a "
+    'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
+    "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
+    '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
 }
 WHERE = {  # what the settings of a section concern
-    "name": "all methods",
+    "name": "all methods and executors",
     "task": "all methods and executors",
     "local": "all methods and executors",
-    "schedule": "all executors, in simulations and deployments",
-    "delays": "simulations, with all methods and executors",
-    "faults": "simulations, with all methods and executors",
-    "checks": "simulations and deployments, with all methods",
-    "executor": "simulations, with all methods",
-    "run": "simulations, with all methods and executors",
-    "algorithms": "all executors, in simulations and deployments",
+    "schedule": "all executors",
+    "delays": "all methods and executors, in simulations",
+    "faults": "all methods and executors, in simulations",
+    "checks": "all methods and executors",
+    "executor": "all methods, in simulations",
+    "run": "all methods and executors",
+    "algorithms": "all executors",
     "sweep": "`fadas sweep`",
     "profiles": "the option `--profile`",
 }
@@ -80,11 +83,11 @@ def write_settings(section: str = "") -> str:
             parts.append(PARTS[group.section])
         before = group.section
         if group.names:
-            parts.append(f"### {KINDS[group.section]} {', '.join(group.names)}")
+            parts.append(f"### {KINDS[group.section]} {', '.join(f'`{name}`' for name in group.names)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
-            parts.append(f"*For {WHERE[group.section]}.*")
-        table = write_table(group) if group.settings else "It has no settings."
+            parts.append(f"Applies to {WHERE[group.section]}.")
+        table = write_table(group) if group.settings else "No settings."
         parts += [group.summary, group.description, table]
     if not parts:
         raise ValueError(f"there is no section {section!r}")

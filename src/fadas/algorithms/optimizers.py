@@ -18,7 +18,9 @@ Slots = Mapping[str, Tensor]
 
 
 class Optimizer(Protocol):
-    """A server optimizer.
+    """What a server optimizer must have: a method that returns the next parameters.
+
+    Its memory is kept in `slots`, as named tensors.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class SGD:
-    """x + eta * delta, with optional heavy-ball momentum.
+    """Adds eta * delta to the model, with optional heavy-ball momentum.
 
     Args:
         momentum: The decay rate of the momentum m = momentum * m + delta. 0: no momentum.
@@ -100,7 +102,7 @@ class _Adaptive:
 
 @dataclass(frozen=True)
 class Adam(_Adaptive):
-    """Exponential moving averages of delta and of its square. No bias correction by default, as in FedAdam.
+    """Adam: moving averages of delta and of its square. No bias correction by default, as in FedAdam.
 
     Args:
         beta1: The decay rate of m, the mean of delta.
@@ -115,7 +117,7 @@ class Adam(_Adaptive):
 
 @dataclass(frozen=True)
 class AMSGrad(_Adaptive):
-    """Adam whose denominator never shrinks: vhat = max(vhat, v). No bias correction by default, as in FADAS.
+    """AMSGrad: Adam whose denominator never shrinks, vhat = max(vhat, v). No bias correction by default, as in FADAS.
 
     Args:
         beta1: The decay rate of m, the mean of delta.
@@ -141,7 +143,7 @@ class AMSGrad(_Adaptive):
 
 @dataclass(frozen=True)
 class Yogi(_Adaptive):
-    """Adam whose v changes by at most (1 - beta2) delta^2 per step, whatever v is.
+    """Yogi: Adam whose v changes by at most (1 - beta2) delta^2 per step, whatever v is.
 
     Args:
         beta1: The decay rate of m, the mean of delta.
@@ -161,7 +163,7 @@ class Yogi(_Adaptive):
 
 @dataclass(frozen=True)
 class Adagrad:
-    """Divides by the root of the sum of all squared deltas so far, with optional momentum.
+    """Adagrad: divides by the root of the sum of all squared deltas so far, with optional momentum.
 
     Args:
         beta1: The decay rate of m, the mean of delta. 0: no momentum.
@@ -187,7 +189,7 @@ class Adagrad:
 
 @dataclass(frozen=True)
 class Torch:
-    """Any `torch.optim` optimizer, by class name. It takes -delta as the gradient.
+    """Any optimizer of `torch.optim`, by class name. Its gradient is -delta.
 
     Args:
         optimizer: The name of a class in `torch.optim`.

@@ -11,7 +11,7 @@ from fadas.validate import one_of
 
 
 def FADAS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Buffered asynchronous AMSGrad (Algorithm 1).
+    """FADAS, Algorithm 1 of the paper: asynchronous updates in a buffer, and AMSGrad on the server.
 
     Args:
         eta: The server's step size.
@@ -33,12 +33,12 @@ def FADAS_DA(
     beta2: float = 0.99,
     eps: float = 1e-8,
 ) -> Algorithm:
-    """FADAS with the delay-adaptive step size: smaller steps if an update is staler than tau_c.
+    """FADAS with a delay-adaptive step size: smaller steps if an update is staler than tau_c.
 
     Args:
         eta: The step size for fresh updates.
         tau_c: The largest delay that leaves the step size as it is.
-        form: How the step size falls beyond tau_c. See `fadas.algorithms.DelayAdaptive`.
+        form: How the step size falls beyond tau_c: "scaled" to eta / tau_max, or "capped" to min(eta, 1 / tau_max).
         beta1: The decay rate of the first moment.
         beta2: The decay rate of the second moment.
         eps: A small number that is added to the denominator.
@@ -50,7 +50,7 @@ def FADAS_DA(
 
 
 def FedBuff(eta: float = 1.0, staleness_weights: bool = False) -> Algorithm:
-    """Buffered asynchronous averaging, optionally with weights 1/sqrt(1 + tau).
+    """FedBuff: asynchronous updates in a buffer, whose mean is added to the model.
 
     Args:
         eta: The server's step size.
@@ -68,7 +68,7 @@ def FedAsync(
     a: float | None = None,
     b: float = 4,
 ) -> Algorithm:
-    """Asynchronous mixing: each client's model enters the global model on arrival, with weight alpha * s(tau).
+    """FedAsync: each client's model is mixed into the global model on arrival, with the weight alpha * s(tau).
 
     | `staleness`  | s(tau)                                              | default of `a` |
     |--------------|-----------------------------------------------------|----------------|
@@ -95,7 +95,7 @@ def FedAsync(
 
 
 def CA2FL(eta: float = 1.0) -> Algorithm:
-    """FedBuff calibrated by the cached last update of every client.
+    """CA2FL: FedBuff, corrected by the last update of every client, which the server keeps.
 
     Args:
         eta: The server's step size.
@@ -107,7 +107,7 @@ def CA2FL(eta: float = 1.0) -> Algorithm:
 
 
 def FedAvg(eta: float = 1.0) -> Algorithm:
-    """Synchronous averaging.
+    """FedAvg: synchronous rounds, whose mean update is added to the model.
 
     Args:
         eta: The server's step size.
@@ -119,7 +119,7 @@ def FedAvg(eta: float = 1.0) -> Algorithm:
 
 
 def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with Adam on the server.
+    """FedAdam: synchronous rounds, with Adam on the server.
 
     Args:
         eta: The server's step size.
@@ -134,7 +134,7 @@ def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: flo
 
 
 def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with AMSGrad on the server.
+    """FedAMS: synchronous rounds, with AMSGrad on the server.
 
     Args:
         eta: The server's step size.
@@ -149,7 +149,7 @@ def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: floa
 
 
 def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with Yogi on the server.
+    """FedYogi: synchronous rounds, with Yogi on the server.
 
     Args:
         eta: The server's step size.
@@ -164,7 +164,7 @@ def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: flo
 
 
 def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with Adagrad on the server.
+    """FedAdagrad: synchronous rounds, with Adagrad on the server.
 
     Args:
         eta: The server's step size.

@@ -20,16 +20,16 @@ TOO_LONG = "norm above bound"
 class Checks:
     """Refuse updates that have the wrong shape or type, hold non-finite numbers, or come from no examples.
 
-    The relative checks compare an update with the median over the last updates of recent clients. They are off in
-    simulations unless they are set. In deployments their default is on: `AsyncStrategy` says how.
+    The two checks with a factor compare an update with the median over the last updates of recent clients.
 
     Args:
-        norm: The largest norm that a delta may have. None: any.
+        norm: The largest norm that a delta may have. None: no limit.
         excess: What to do with a longer delta: "refuse" the update, or "clip" the delta to the bound.
-        norm_factor: The largest norm of a delta, as a multiple of the median norm of recent deltas. 0: any. None: the
-            default. It acts as soon as three clients have reported.
-        examples: The largest number of examples that counts. A client that claims more weighs no more. None: any.
-        examples_factor: The same as a multiple of the median claim of recent clients. 0: any. None: the default.
+        norm_factor: The largest norm of a delta, as a multiple of the median norm of recent deltas. It acts as soon as
+            three clients have reported. 0: no limit. None: no limit in simulations, 20 in deployments.
+        examples: The largest number of examples that counts. A client that claims more weighs no more. None: no limit.
+        examples_factor: The same limit, as a multiple of the median claim of recent clients. 0: no limit. None: no
+            limit in simulations, 10 in deployments that weigh clients by examples.
 
     Example:
         >>> Checks(norm=10.0, excess="clip")

@@ -23,7 +23,7 @@ Duration = Callable[[int, float], float]
 
 
 class DelayModel(Protocol):
-    """A distribution of durations.
+    """What a delay model must have: a method that returns how long a client's job takes.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -130,10 +130,10 @@ def _round_shares(shares: Sequence[float], clients: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Mild(Large):
-    """The paper's mild delays: as `Large`, but the large tier takes 5 to 8.
+    """The paper's mild delays: like the large ones, but jobs of the large tier take only 5 to 8.
 
     Args:
-        gamma: Concentration of the Dirichlet distribution. See `Large`.
+        gamma: Concentration of the Dirichlet distribution. A smaller gamma puts more clients into the large tier.
         small: The range of durations of the small tier.
         medium: The range of the medium tier.
         large: The range of the large tier.
@@ -148,7 +148,7 @@ class Mild(Large):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Durations that are uniform in [low, high].
+    """Uniformly distributed durations between low and high.
 
     Args:
         low: The shortest duration.
@@ -171,7 +171,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Lognormal:
-    """Lognormal durations.
+    """Lognormally distributed durations.
 
     Args:
         median: The median duration.
@@ -195,7 +195,7 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Exponential:
-    """Exponential durations, which give memoryless arrivals.
+    """Exponentially distributed durations, so that arrivals are memoryless.
 
     Args:
         mean: The mean duration.
@@ -216,7 +216,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Pareto:
-    """Pareto durations.
+    """Pareto-distributed durations: most jobs are short, and a few take very long.
 
     Args:
         scale: The shortest duration.
@@ -319,8 +319,10 @@ class Delays:
 
     Args:
         model: How long jobs take.
-        dropout: The probability that a job drops out, at a uniformly random moment of its duration.
-        deadline: A job that would take longer is cancelled after this time. None: no deadline.
+        dropout: The probability that a job ends without an update, at a uniformly random moment of its duration.
+            Another client gets its slot at once.
+        deadline: A job that would take longer is cancelled after this time. Another client gets its slot. None: no
+            deadline.
         scale_by_data: Multiply a client's durations by its number of examples, relative to the mean over the clients.
         faults: Clients that fail or report wrong updates.
 

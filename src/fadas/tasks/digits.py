@@ -29,8 +29,8 @@ def digits(
 
     Args:
         clients: The number of clients.
-        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
-            `fadas.tasks.partition`.
+        partition: How the training examples are divided among the clients: "dirichlet" (skewed labels and sizes),
+            "dirichlet-capped" (sizes differ less), "iid" (equal shares) or "shards" (few labels per client).
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".
         hidden: The width of the hidden layer.

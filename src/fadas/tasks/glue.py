@@ -72,8 +72,8 @@ def glue(
     Args:
         name: "rte", "mrpc" or "sst2".
         clients: The number of clients.
-        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
-            `fadas.tasks.partition`.
+        partition: How the training examples are divided among the clients: "dirichlet" (skewed labels and sizes),
+            "dirichlet-capped" (sizes differ less), "iid" (equal shares) or "shards" (few labels per client).
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".
         encoder: The name or local path of an encoder that transformers loads, or "tiny", a small random encoder for

@@ -95,15 +95,16 @@ def list_settings() -> list[Group]:
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),
         _section("run", RunSettings),
-        Group("algorithms", (), "One table per run. Its name is a preset's, or any name with `preset`.", "", _OWN),
+        Group("algorithms", (), _ALGORITHMS, "", _OWN),
         *_entries("algorithms"),
         *(group for field, (_, registry) in _parts().items() for group in _entries(field, registry)),
-        Group("sweep", (), "`fadas sweep` runs the grid of these lists.", "", _SWEEP),
-        Group("profiles", (), "`--profile NAME` merges these tables into the others.", "", _PROFILES),
+        Group("sweep", (), "Values to try: `fadas sweep` runs every combination of them.", "", _SWEEP),
+        Group("profiles", (), "Variants of the experiment: `--profile NAME` applies these settings.", "", _PROFILES),
     ]
 
 
 _NAME = "The experiment's name. Results go to runs/NAME. Not set: the name of the file."
+_ALGORITHMS = "The methods to run, one table each. NAME is a method's name, or any name together with `preset`."
 _EXECUTOR = (
     Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
     Setting(
@@ -117,9 +118,18 @@ _EXECUTOR = (
     ),
 )
 _OWN = (
-    Setting("algorithms.*.preset", "string", "", False, "The method. Not set: the table's own name.", '"fadas-da"'),
+    Setting(
+        "algorithms.*.preset",
+        "string",
+        "",
+        False,
+        "The method whose parts and settings are the defaults. Not set: NAME is that method.",
+        '"fadas-da"',
+    ),
     *(
-        Setting(f"algorithms.*.{field}", f"{kind}: name or table", "", False, f"Replaces the preset's {kind}.", example)
+        Setting(
+            f"algorithms.*.{field}", f"{kind}: name or table", "", False, f"Replaces the method's own {kind}.", example
+        )
         for field, kind, example in (
             ("combine", "combine rule", '"calibrated"'),
             ("optimizer", "optimizer", '{name = "yogi", beta1 = 0.8}'),
@@ -135,7 +145,9 @@ _OWN = (
         "0.2",
     ),
     *(
-        Setting(f"algorithms.*.{section}", "table", "", False, f"Overrides keys of [{section}] for this run.", example)
+        Setting(
+            f"algorithms.*.{section}", "table", "", False, f"Overrides keys of [{section}] for this method.", example
+        )
         for section, example in (("local", "{lr = 0.1}"), ("schedule", "{buffer = 1}"), ("run", "{eval_every = 25}"))
     ),
 )
@@ -145,12 +157,14 @@ _SWEEP = (
         "list",
         "",
         False,
-        "The values of one setting of the algorithm with this label. The key is as in its table, such as `eta` or "
-        "`local.lr`.",
+        "The values to try of one setting. The first NAME is that of a table [algorithms.NAME]. The second is a key of "
+        "that table, such as `eta` or `local.lr`.",
         "[0.001, 0.003]",
     ),
 )
-_PROFILES = (Setting("profiles.*.*", "table", "", False, "A section with the keys to change.", "{updates = 50}"),)
+_PROFILES = (
+    Setting("profiles.*.*", "table", "", False, "A section, with the keys to change in it.", "{updates = 50}"),
+)
 
 
 def _parts() -> dict[str, tuple[str, Registry]]:
