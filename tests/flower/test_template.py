@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 from safetensors.torch import load_file
 
-from fadas.cli import app as cli
+from fadas.cli.app import app as cli
 from helpers.deployed_app import forget_app, run_app
 from helpers.flower import patch_flower
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fadas.cli import signals
+
 app = typer.Typer(help="Deploy with Flower.", no_args_is_help=True)
 
 
@@ -25,6 +27,7 @@ def init(
     import re
     from importlib.resources import files
     from importlib.util import find_spec
+    from shutil import rmtree
 
     from fadas.cli.terminal import print_line
     from fadas.errors import ConfigError, unknown_name
@@ -40,12 +43,18 @@ def init(
         raise ConfigError(f"{folder} exists already; choose another folder")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "federation"
     source = files("fadas") / "flower" / "template"
-    (folder / "app").mkdir(parents=True)
-    for file in ("task.py", "client_app.py", "server_app.py", "pyproject.toml"):
-        text = (source / f"{file}.txt").read_text(encoding="utf-8")
-        text = text.replace("{task}", task).replace("{name}", name)
-        path = folder / file if file.endswith("toml") else folder / "app" / file
-        path.write_text(text, encoding="utf-8")
+    signals.require_cleanup()
+    folder.mkdir(parents=True)
+    try:
+        (folder / "app").mkdir()
+        for file in ("task.py", "client_app.py", "server_app.py", "pyproject.toml"):
+            text = (source / f"{file}.txt").read_text(encoding="utf-8")
+            text = text.replace("{task}", task).replace("{name}", name)
+            path = folder / file if file.endswith("toml") else folder / "app" / file
+            path.write_text(text, encoding="utf-8")
+    except BaseException:  # no half of an app is left behind
+        rmtree(folder, ignore_errors=True)
+        raise
     print_line(f"{folder}: pyproject.toml, app/task.py, app/client_app.py, app/server_app.py")
     print_line("docs/how-to/deploy-simulation.md says how to run it")
 
