@@ -86,9 +86,9 @@ def write_settings(section: str = "") -> str:
             parts.append(f"### {KINDS[group.section]} {', '.join(f'`{name}`' for name in group.names)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
-            parts.append(f"Applies to {WHERE[group.section]}.")
         table = write_table(group) if group.settings else "No settings."
-        parts += [group.summary, group.description, table]
+        where = "" if group.names else f"Applies to {WHERE[group.section]}."
+        parts += [" ".join(filter(None, [group.summary, where])), group.description, table]
     if not parts:
         raise ValueError(f"there is no section {section!r}")
     return "\n\n".join(filter(None, parts))
@@ -108,6 +108,7 @@ def write_table(group: Any) -> str:
             key = f"[{key}]{{#{'-'.join(parts) if len(parts) > 1 else f'{parts[0]}-key'}}}"
         of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
         example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
+        example += "{.short}" * (len(example) < 26 and not named)  # stays on one line where there is room
         cells = [key, re.sub(r'("[^"]+")', r"`\1`", one.type), default, escape(one.meaning), example]
         lines.append(f"| {' | '.join([*cells, one.concerns or 'all methods'][: 5 + named])} |")
     return "\n".join(lines)
@@ -257,7 +258,7 @@ def show_sources(app: Any) -> Iterator[tuple[str, dict[str, Any], str]]:
 def adapt_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Turn the Markdown tables of a docstring into reStructuredText. Runs before napoleon."""
     if what in ("attribute", "property"):
-        lines.insert(0, "")  # else napoleon takes the text before a colon for a type
+        lines[:0] = ["..", ""]  # an empty comment: else napoleon takes the text before a colon for a type
     result: list[str] = []
     in_table = False
     for line in lines:
