@@ -50,9 +50,10 @@ WHERE = {  # what the settings of a section concern
 # Public names of packages whose __init__.py has no __all__, beside those of `fadas` itself.
 PUBLIC = {
     "core": "ledger.Job ledger.Step model.ServerState server.Received server_step.UpdateRule records.JobRecord",
-    "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto delays.Table "
-    "faults.Fault planner.replan snapshot.take snapshot.restore",
-    "tasks": "task.Subsets digits.digits cifar.cifar glue.glue files.files files.from_huggingface partition.deal",
+    "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
+    "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
+    "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
+    "partition.deal",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
@@ -212,8 +213,8 @@ def write_object(name: str, thing: Any) -> str:
     kind = "class" if inspect.isclass(thing) else "function" if inspect.isroutine(thing) else "data"
     if inspect.isclass(thing) and issubclass(thing, Exception):
         kind = "exception"
-    members = "\n   :members:" if kind == "class" else ""
-    return f"```{{eval-rst}}\n.. auto{kind}:: {name}{members}\n```"
+    option = {"class": "\n   :members:", "data": "\n   :no-value:"}.get(kind, "")
+    return f"```{{eval-rst}}\n.. auto{kind}:: {name}{option}\n```"
 
 
 GENERATORS: dict[str, Callable[..., str]] = {"settings": write_settings, "cli": write_commands, "api": write_api}
@@ -276,8 +277,19 @@ def adapt_docstring(app: Any, what: str, name: str, thing: Any, options: Any, li
 
 
 def skip_fields(app: Any, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the fields of a NamedTuple, whose docstrings say nothing: `Attributes` describes them."""
-    return True if type(thing).__name__ == "_tuplegetter" else None
+    """Leave out fields that the class's docstring describes: those of a NamedTuple, and defaults that are functions."""
+    is_default = what == "class" and inspect.isfunction(thing) and "." not in thing.__qualname__
+    return True if type(thing).__name__ == "_tuplegetter" or is_default else None
+
+
+def simplify_signature(
+    app: Any, what: str, name: str, thing: Any, options: Any, arguments: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Show defaults that are no literals by name: `loss=<function cross_entropy>` becomes `loss=cross_entropy`."""
+    if arguments:
+        arguments = re.sub(r"<function (?:\w+\.)*(\w+)>", r"\1", arguments)
+        arguments = re.sub(r"<function <lambda>>|<factory>", "...", arguments)
+    return arguments, returns
 
 
 def find_type(app: Any, env: Any, node: Any, content: Any) -> Any:
@@ -298,6 +310,7 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("doctree-resolved", link_sources)
     app.connect("html-collect-pages", show_sources)
     app.connect("autodoc-process-docstring", adapt_docstring, priority=400)
+    app.connect("autodoc-process-signature", simplify_signature)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", find_type)
     return {"parallel_read_safe": True}

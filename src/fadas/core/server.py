@@ -63,12 +63,12 @@ REPLACED = "replaced"
 
 
 class Server:
-    """Holds the global model and takes the clients' updates.
+    """Holds the global model, checks the clients' updates, and takes server steps.
 
     Args:
-        algorithm: What to do with M updates.
+        algorithm: What to do with M updates, such as `fadas.FADAS()`.
         ledger: Who trains, and from which version.
-        model: x_0.
+        model: The initial model x_0.
         checks: The checks that an update must pass before it is accepted.
 
     Example:
@@ -115,16 +115,21 @@ class Server:
         return self.accountant.spent if self.accountant else None
 
     def start(self) -> list[Job]:
-        """Line 1: return the jobs of the M_c clients that train from the initial model."""
+        """Return the first jobs: M_c clients train from the initial model (line 1 of Algorithm 1)."""
         return self._assign(self.ledger.start())
 
     def receive(self, update: Update) -> Received:
-        """Lines 3 to 17: take a client's update, and a server step if the update fills the buffer.
+        """Take a client's update, and a server step if the update fills the buffer (lines 3 to 17 of Algorithm 1).
 
         A refused update changes nothing but a counter. Its slot goes to another client. A step whose result is not
         finite is not taken: the updates at fault are refused.
-        A returned job trains from `server.base[job.id]`: from x_t if its slot was refilled before the step, else from
-        x_{t+1}.
+
+        Args:
+            update: The update.
+
+        Returns:
+            The jobs to start now, the step if one was taken, and why the update was refused if it was. A job trains
+            from the model `server.base[job.id]`.
 
         Raises:
             Diverged: A step is not finite, and most of its clients are at fault.

@@ -60,7 +60,7 @@ class Accountant(Protocol):
 
 
 class UpdateRule(Protocol):
-    """The methods that the server needs of an algorithm. `fadas.Algorithm` has them.
+    """What the server needs of an algorithm: these methods. `fadas.Algorithm` has them.
 
     Example:
         >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do

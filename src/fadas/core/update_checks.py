@@ -18,7 +18,7 @@ TOO_LONG = "norm above bound"
 
 @dataclass(frozen=True)
 class Checks:
-    """Refuse updates that have the wrong shape or type, hold non-finite numbers, or come from no examples.
+    """The checks that an update must pass: shape, type, finite numbers, at least one example, and the bounds below.
 
     The two checks with a factor compare an update with the median over the last updates of recent clients.
 
@@ -75,7 +75,7 @@ class Checks:
         return bool(self.norm_factor or self.examples_factor)
 
     def bound(self, recent: RecentUpdates) -> float | None:
-        """Return the largest norm that recent updates allow. None: any, or there are too few of them."""
+        """Return the largest norm that recent updates allow. None: no limit, or too few updates to compare with."""
         length = recent.length if self.norm_factor else None
         return None if length is None or not self.norm_factor else self.norm_factor * length
 
@@ -85,7 +85,7 @@ class Checks:
         Args:
             update: The update.
             length: The norm of its delta. None: it is computed here.
-            bound: The largest norm. None: any.
+            bound: The largest norm. None: no limit.
         """
         if bound is None:
             return update, None

@@ -94,7 +94,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything about one run.
+    """The settings of one run: one method with one seed. `resolve` makes it.
 
     Attributes:
         experiment: The experiment's name.
@@ -106,13 +106,13 @@ class RunConfig:
         schedule: M_c, M and the refill rule.
         delays: How long jobs take, and what goes wrong.
         local: What a client does with a job.
-        checks: What an update must pass.
+        checks: The checks that an update must pass.
         run: Limits, evaluation, checkpoints.
         make_task: Makes the task.
         make_executor: Makes the executor, called with task, local and seed.
-        traits: What is known of the executor before it is made.
+        traits: Facts about the executor that are known before it is made.
         train_device: Where clients train.
-        threads: torch's threads; None: chosen by the size of the model.
+        threads: The number of torch's threads. None: it follows the size of the model.
         tables: All settings as plain tables: the content of config.toml.
     """
 

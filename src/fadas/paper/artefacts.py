@@ -110,7 +110,7 @@ class Artefact:
 
     @property
     def compared(self) -> bool:
-        """Does the paper have numbers for it?"""
+        """Whether the paper has numbers for it."""
         return any(row.published for row in self.rows)
 
     def cells(self, row: Row, experiment: str, seeds: int | None = None, rounds: int | None = None) -> list[Cell]:

@@ -138,7 +138,7 @@ class Search:
 
     @property
     def winning_settings(self) -> Settings | None:
-        """What the best point changes beside the cell's own changes."""
+        """The settings of the best point, without the cell's own changes."""
         return None if self.winner is None else dict(map(parse_change, self.winner))
 
     def winning_row(self, row: Row) -> Row | None:

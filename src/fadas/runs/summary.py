@@ -73,7 +73,7 @@ class Summary(Outcome):
         device: The hardware that trained the clients.
         versions: Versions of fadas, torch and Python.
         commit: The commits of the code that trained it.
-        key: Of a deployment: the key of its jobs' seeds.
+        key: The key of the jobs' seeds, for a deployment.
     """
 
     experiment: str

@@ -315,7 +315,7 @@ class DelayTable:
 
 @dataclass(frozen=True)
 class Delays:
-    """A delay model, with dropout, a deadline and faults.
+    """How long jobs take, and what goes wrong: a delay model, with dropout, a deadline and faults.
 
     Args:
         model: How long jobs take.

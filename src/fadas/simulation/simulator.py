@@ -237,7 +237,7 @@ def simulate(
     target: float | None = None,
     checks: Checks | None = None,
 ) -> Simulation:
-    """Train a task along a plan.
+    """Return a simulation that trains a task along a plan.
 
     One local step, one server step and one evaluation are tried first, so that errors come before the run.
 
@@ -250,13 +250,13 @@ def simulate(
         device: Where an executor that is given by name trains.
         eval_every: Evaluate after this many server steps.
         target: End the run at the first evaluation that reaches this accuracy.
-        checks: What an update must pass.
+        checks: The checks that an update must pass. None: the default checks.
 
     Returns:
         The simulation. Iterate over it to train.
 
     Raises:
-        ConfigError: Something does not fit, or would not be repeatable.
+        ConfigError: The parts do not fit together, or the result would not be repeatable.
 
     Example:
         >>> plan = fadas.plan(fadas.Schedule(concurrency=8, buffer=4), clients=20, updates=400)

@@ -31,7 +31,7 @@ def deal(
     Args:
         labels: The label of each example.
         clients: The number of clients.
-        rng: Decides who gets what.
+        rng: The generator of the random draws.
         kind: The name of the partition.
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".

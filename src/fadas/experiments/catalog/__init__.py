@@ -25,13 +25,13 @@ from fadas.training.sgd import LocalSGD
 
 
 class Setting(NamedTuple):
-    """One setting.
+    """One setting of an experiment file.
 
     Attributes:
         key: Its dotted key, such as "delays.dropout". An asterisk stands for a name that the user chooses.
-        type: What it holds, in words.
+        type: The type of its value, in words.
         default: Its default as TOML; "" if there is none.
-        required: Must the file set it?
+        required: Whether the file must set it.
         meaning: What it does.
         example: A value as TOML.
         concerns: The methods, executors, tasks or delay models that have it; "" if it concerns all.
@@ -57,7 +57,7 @@ class Group(NamedTuple):
     Attributes:
         section: The section of the file, such as "delays"; for the parts of an algorithm, "combine" and so on.
         names: The registry's entries that have these settings, such as ("cifar10", "cifar100"); () for a section.
-        summary: What it is, in one sentence or two.
+        summary: A description in one or two sentences.
         description: The rest of the description, as Markdown.
         settings: The settings.
     """
