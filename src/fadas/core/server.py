@@ -187,7 +187,7 @@ class Server:
         return checks.limit(update, length, bound)
 
     def _is_too_early(self, job: Job) -> bool:
-        """Return whether an update would count before anybody can say what is too long.
+        """Return whether an update comes before there are enough others to compare its length with.
 
         Until three clients have reported, each has at most one update in the buffer, and no step is taken. Clients that
         are away, or whose jobs have failed, are not waited for. In a federation of two, only the numbers are checked.
@@ -211,7 +211,7 @@ class Server:
         return faults
 
     def _try_step(self, step: Step) -> tuple[Taken | None, list[Removed]]:
-        """Compute a step. Return it, or the updates because of which it is not finite."""
+        """Compute a step. Return it, or the updates that spoil it if it is not finite."""
         before, clients = self.state, self.ledger.clients
         updates = self.checks.cap_examples([self.updates[job.id] for job in step.jobs], self.recent)
         taken = take_step(self.algorithm, before, step, updates, clients)

@@ -1,4 +1,4 @@
-"""What an executor is."""
+"""The base class of executors."""
 
 import platform
 from abc import ABC, abstractmethod

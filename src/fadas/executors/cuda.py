@@ -77,9 +77,9 @@ class Cuda(Executor):
         compile: bool = False,
     ) -> None:
         if torch.device(device).type != "cuda":
-            raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
+            raise ValueError(f"the cuda executor needs a CUDA device, got {device!r}")
         if not 1 <= streams <= _MOST:
-            raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
+            raise ValueError(f"streams must be from 1 to {_MOST}, got {streams}")
         if not task.alike:
             raise RuntimeError("clients have examples of different shapes or types")
         drawn = random_devices(FlatModule(task.module(seed), device), task)

@@ -66,7 +66,7 @@ def execute_until(
     on_record: OnRecord = lambda record: None,
     say: Say = lambda text: None,
 ) -> Outcome:
-    """As `execute`, but pause after `pause_at` client updates.
+    """Like `execute`, but pause after `pause_at` client updates.
 
     A paused run leaves a checkpoint. Returns the outcome so far instead of a summary.
     """

@@ -237,7 +237,10 @@ def _trial_outputs(flat: FlatModule, task: Task) -> tuple[Tensor, Tensor]:
 
 
 def has_hooks(module: nn.Module, backward: bool = False) -> bool:
-    """Would a job call anything besides the modules' own `forward`? With `backward`, only hooks on gradients count."""
+    """Return whether a job would call anything besides the modules' own `forward`.
+
+    With `backward`, only hooks on gradients count.
+    """
     names = ["_backward_hooks", "_backward_pre_hooks"] + ([] if backward else ["_forward_hooks", "_forward_pre_hooks"])
     mine = [vars(one).get(name) for one in module.modules() for name in names]
     params = [(p._backward_hooks, p._post_accumulate_grad_hooks) for p in module.parameters()]  # pyright: ignore
