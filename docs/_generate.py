@@ -58,8 +58,8 @@ PUBLIC = {
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
     "flower": "messages.job_seed",
-    "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary sinks.Sink "
-    "sinks.TensorBoard",
+    "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary summary.Outcome "
+    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard",
     "report": "comparison.compare comparison.Comparison comparison.Row html.write_report figures.save_figures",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",

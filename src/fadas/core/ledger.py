@@ -188,7 +188,11 @@ class Ledger:
         return self._next_id
 
     def join(self, client: int) -> list[Job]:
-        """Admit a client, or an earlier one again. Return the jobs that fill vacant slots."""
+        """Admit a client, or an earlier one again. Return the jobs that fill vacant slots.
+
+        Args:
+            client: The client's number. A new client has the next free number.
+        """
         self.clients = max(self.clients, client + 1)
         if client in self._gone:  # it still has a job
             self._gone.discard(client)

@@ -257,7 +257,12 @@ class Server:
         return NoUsableUpdates(f"{text}: check the clients' data and code")
 
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
-        """End a job without an update. Return the jobs to dispatch in its place."""
+        """End a job without an update. Return the jobs to dispatch in its place.
+
+        Args:
+            job: The job.
+            reason: Why it ended. Later updates for this job are refused for this reason.
+        """
         jobs = self.ledger.drop(job)
         if self.checks.norm_factor and not self.recent.is_enough:
             self.failed_early.add(job.client)
@@ -266,7 +271,11 @@ class Server:
         return self._assign(jobs)
 
     def refuse_late(self, job: Job | None) -> str:
-        """Count an update for a job that has ended or is unknown. Return why the update is refused."""
+        """Count an update for a job that has ended or is unknown. Return why the update is refused.
+
+        Args:
+            job: The job, or None if it is unknown.
+        """
         reason = "unknown job" if job is None else self._ended.get(job.id, "unknown job")
         self.refused[reason] += 1
         return reason

@@ -18,7 +18,10 @@ from fadas.validate import MOST_UPDATES
 
 
 def make_task(config: RunConfig) -> Task:
-    """Return the run's task.
+    """Return the run's task, with its data loaded.
+
+    Args:
+        config: The run's settings, from `resolve`.
 
     Raises:
         ConfigError: The task's settings or data are wrong.

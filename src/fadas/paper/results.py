@@ -185,7 +185,10 @@ def _parse(path: Path) -> Any:
 
 
 def read_result(path: Path) -> Result:
-    """Return a result.
+    """Return the result of a cell.
+
+    Args:
+        path: The JSON file.
 
     Raises:
         Damaged: The file is not what fadas wrote.

@@ -93,6 +93,10 @@ def read_run(folder: Path) -> Run:
 
     Raises:
         Damaged: The folder does not hold a finished run, or one of its files is invalid.
+
+    Example:
+        >>> run = read_run(Path("runs/demo/fadas-1"))
+        >>> [(record.time, metrics["accuracy"]) for record, metrics in run.evaluations]
     """
     summary, config, name = read_summary(folder), read_settings(folder), METRICS
     try:

@@ -64,6 +64,8 @@ class Outcome:
 class Summary(Outcome):
     """The content of summary.json: the identity, results and origin of a run.
 
+    It also has the fields of `Outcome`.
+
     Args:
         experiment: The experiment's name.
         algorithm: The algorithm's label in the experiment.

@@ -166,7 +166,12 @@ class Task:
             return self.model()
 
     def prepare(self, inputs: list[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
-        """Return inputs for the module. With a generator, they are augmented at random."""
+        """Return inputs for the module, by the task's transform.
+
+        Args:
+            inputs: The stored inputs.
+            generator: The generator of random augmentation, for training. None: no augmentation.
+        """
         return self.transform(inputs, generator) if self.transform else inputs
 
     @property

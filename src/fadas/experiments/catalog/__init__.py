@@ -79,7 +79,12 @@ _NAMES = {"task": "task", "delays": "delay model", "executor": "executor"}
 
 
 def list_settings() -> list[Group]:
-    """Return all settings of an experiment file, in the order of its sections."""
+    """Return all settings of an experiment file, in the order of its sections.
+
+    Example:
+        >>> [setting.key for group in list_settings() for setting in group.settings if group.section == "local"]
+        ['local.lr', 'local.epochs', 'local.batch_size', 'local.weight_decay', 'local.steps']
+    """
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
         _named_section("task", "Model, data and loss.", "", ()),
