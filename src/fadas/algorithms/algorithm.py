@@ -52,7 +52,7 @@ class Algorithm:
 
     @property
     def effective_statistics(self) -> float | None:
-        """The weight of a step's BatchNorm statistics; None: the step size."""
+        """The weight of a step's BatchNorm statistics in a running average. None: the step size."""
         return 1.0 if self.statistics is None and not isinstance(self.combine, Mixing) else self.statistics
 
     def schedule(self, concurrency: int, buffer: int) -> Schedule:
