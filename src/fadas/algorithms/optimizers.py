@@ -111,7 +111,7 @@ class Adam(_Adaptive):
         bias_correction: Correct m and v for their start at zero.
 
     Example:
-        >>> Algorithm(optimizer=Adam(beta2=0.999, eps=1e-3), step_size=Constant(0.01))
+        >>> Algorithm(optimizer=Adam(beta1=0.8, beta2=0.999, eps=1e-3), step_size=Constant(0.01))
     """
 
 
@@ -127,7 +127,8 @@ class AMSGrad(_Adaptive):
         floor: The smallest vhat. The authors of FedAMS use eps here.
 
     Example:
-        >>> Algorithm(optimizer=AMSGrad(beta1=0.9, beta2=0.99), step_size=Constant(0.001))
+        >>> Algorithm(optimizer=AMSGrad(beta1=0.8, beta2=0.999, eps=1e-6), step_size=Constant(0.001))
+        >>> AMSGrad(floor=1e-8)
     """
 
     floor: float = 0.0
@@ -152,7 +153,7 @@ class Yogi(_Adaptive):
         bias_correction: Correct m and v for their start at zero.
 
     Example:
-        >>> Algorithm(optimizer=Yogi(eps=1e-3), step_size=Constant(0.01))
+        >>> Algorithm(optimizer=Yogi(beta1=0.8, beta2=0.999, eps=1e-3), step_size=Constant(0.01))
     """
 
     def second_moment(self, v: Tensor, delta: Tensor) -> Tensor:
@@ -170,7 +171,7 @@ class Adagrad:
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> Algorithm(optimizer=Adagrad(eps=1e-3), step_size=Constant(0.1))
+        >>> Algorithm(optimizer=Adagrad(beta1=0.9, eps=1e-3), step_size=Constant(0.1))
     """
 
     beta1: float = 0.0

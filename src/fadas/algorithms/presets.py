@@ -20,7 +20,7 @@ def FADAS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FADAS(eta=0.001, beta2=0.99)
+        >>> FADAS(eta=0.003, beta1=0.8, beta2=0.999, eps=1e-6)
     """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta))
 
@@ -44,7 +44,7 @@ def FADAS_DA(
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FADAS_DA(eta=0.001, tau_c=8)
+        >>> FADAS_DA(eta=0.003, tau_c=10, beta1=0.8, beta2=0.999, eps=1e-6)
     """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), DelayAdaptive(eta, tau_c, form))
 
@@ -57,7 +57,7 @@ def FedBuff(eta: float = 1.0, staleness_weights: bool = False) -> Algorithm:
         staleness_weights: Weight each update by 1/sqrt(1 + tau).
 
     Example:
-        >>> FedBuff(eta=1.0, staleness_weights=True)
+        >>> FedBuff(eta=0.3, staleness_weights=True)
     """
     return Algorithm(StalenessWeighted() if staleness_weights else Mean(), SGD(), Constant(eta))
 
@@ -83,7 +83,7 @@ def FedAsync(
         b: The largest delay with the full weight. Used by "hinge" only.
 
     Example:
-        >>> FedAsync(alpha=0.6, staleness="hinge", a=10, b=4)
+        >>> FedAsync(alpha=0.4, staleness="hinge", a=10, b=6)
     """
     sizes = {
         "constant": Constant(alpha),
@@ -101,7 +101,7 @@ def CA2FL(eta: float = 1.0) -> Algorithm:
         eta: The server's step size.
 
     Example:
-        >>> CA2FL(eta=1.0)
+        >>> CA2FL(eta=0.3)
     """
     return Algorithm(Calibrated(), SGD(), Constant(eta))
 
@@ -113,7 +113,7 @@ def FedAvg(eta: float = 1.0) -> Algorithm:
         eta: The server's step size.
 
     Example:
-        >>> FedAvg(eta=1.0)
+        >>> FedAvg(eta=0.5)
     """
     return Algorithm(Mean(), SGD(), Constant(eta), refill="round")
 
@@ -128,7 +128,7 @@ def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: flo
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedAdam(eta=0.01, eps=1e-3)
+        >>> FedAdam(eta=0.01, beta1=0.8, beta2=0.999, eps=1e-3)
     """
     return Algorithm(Mean(), Adam(beta1, beta2, eps), Constant(eta), refill="round")
 
@@ -143,7 +143,7 @@ def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: floa
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedAMS(eta=0.01, eps=1e-3)
+        >>> FedAMS(eta=0.01, beta1=0.8, beta2=0.999, eps=1e-3)
     """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta), refill="round")
 
@@ -158,7 +158,7 @@ def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: flo
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedYogi(eta=0.01, eps=1e-3)
+        >>> FedYogi(eta=0.01, beta1=0.8, beta2=0.999, eps=1e-3)
     """
     return Algorithm(Mean(), Yogi(beta1, beta2, eps), Constant(eta), refill="round")
 
@@ -172,7 +172,7 @@ def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algo
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedAdagrad(eta=0.1, eps=1e-3)
+        >>> FedAdagrad(eta=0.1, beta1=0.9, eps=1e-3)
     """
     return Algorithm(Mean(), Adagrad(beta1, eps), Constant(eta), refill="round")
 

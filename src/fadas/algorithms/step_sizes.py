@@ -98,7 +98,7 @@ class Hinge:
         b: The largest delay that leaves the step size as it is.
 
     Example:
-        >>> Hinge(eta=0.6, a=10, b=4)
+        >>> Hinge(eta=0.4, a=5, b=6)
     """
 
     eta: float = 0.6
@@ -124,7 +124,7 @@ class Polynomial:
         a: The exponent.
 
     Example:
-        >>> Polynomial(eta=0.6, a=0.5)
+        >>> Polynomial(eta=0.4, a=1.0)
     """
 
     eta: float = 0.6
@@ -174,6 +174,7 @@ class Cosine:
 
     Example:
         >>> Warmup(steps=20, then=Cosine(steps=500, eta=0.01))
+        >>> Cosine(steps=500, eta=0.01, floor=0.1, then=DelayAdaptive(1.0, tau_c=8))
     """
 
     steps: int
@@ -204,7 +205,7 @@ class InverseSqrt:
         then: Another step size. The two are multiplied. It may depend on the delays.
 
     Example:
-        >>> InverseSqrt(steps=50, eta=0.01)
+        >>> InverseSqrt(steps=50, eta=0.01, then=DelayAdaptive(1.0, tau_c=8))
     """
 
     steps: int = 1

@@ -54,7 +54,7 @@ class Cuda(Executor):
         RuntimeError: The local steps cannot be captured, for example because they read a value on the host.
 
     Example:
-        >>> executor = Cuda(task, LocalSGD(), seed=0, device="cuda", streams=8)
+        >>> executor = Cuda(task, LocalSGD(), seed=0, device="cuda", streams=4)
         >>> executor.submit(job, start, due=0)
         >>> update = executor.collect(job)
     """

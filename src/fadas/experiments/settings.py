@@ -61,6 +61,7 @@ class RunSettings:
 
     Example:
         >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
+        >>> RunSettings(steps=500, checkpoint_every=10)
     """
 
     steps: int | None = None

@@ -71,6 +71,7 @@ class Large:
 
     Example:
         >>> Large(shares=(0.6, 0.3, 0.1))
+        >>> Large(gamma=0.5, small=(0.5, 1.0), medium=(2.0, 4.0), large=(20.0, 30.0))
     """
 
     gamma: float = 1.0
@@ -141,6 +142,7 @@ class Mild(Large):
 
     Example:
         >>> Mild(shares=(0.6, 0.3, 0.1))
+        >>> Mild(gamma=0.5, small=(0.5, 1.0), medium=(2.0, 4.0), large=(6.0, 9.0))
     """
 
     large: Range = (5.0, 8.0)
@@ -155,7 +157,7 @@ class Uniform:
         high: The longest duration.
 
     Example:
-        >>> Uniform(low=1.0, high=3.0)
+        >>> Uniform(low=0.5, high=3.0)
     """
 
     low: float = 1.0
@@ -223,7 +225,7 @@ class Pareto:
         shape: The tail index. A smaller shape gives a heavier tail.
 
     Example:
-        >>> Pareto(scale=1.0, shape=1.5)
+        >>> Pareto(scale=2.0, shape=1.2)
     """
 
     scale: float = 1.0

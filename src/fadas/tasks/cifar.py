@@ -93,7 +93,8 @@ def cifar(
         seed: The seed of the partition.
 
     Example:
-        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000)
+        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000, validation=0.1)
+        >>> task = cifar("cifar100", clients=20, partition="shards", shards=3)
     """
     at_least(1, limit=limit)
     archive, layout = ARCHIVES[name], LAYOUTS[name]

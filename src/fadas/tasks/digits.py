@@ -38,7 +38,8 @@ def digits(
         seed: The seed of the partition.
 
     Example:
-        >>> task = digits(clients=20, alpha=0.1)
+        >>> task = digits(clients=20, alpha=0.1, hidden=128, validation=0.2)
+        >>> task = digits(partition="shards", shards=3)
     """
     at_least(1, hidden=hidden)
     at_most(MOST_WIDTH, hidden=hidden)

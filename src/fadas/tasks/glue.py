@@ -87,7 +87,9 @@ def glue(
         seed: The seed of the partition.
 
     Example:
-        >>> task = glue("rte", clients=10, encoder="tiny", max_length=32, limit=200)
+        >>> task = glue("rte", clients=20, encoder="tiny", max_length=32, limit=200, validation=0.1)
+        >>> task = glue("sst2", clients=20, alpha=0.3, rank=4, lora_alpha=16, targets=("query", "value"))
+        >>> task = glue("mrpc", clients=20, partition="shards", shards=3)
     """
     at_least(1, limit=limit, rank=rank)
     at_least(3, max_length=max_length)

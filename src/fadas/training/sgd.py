@@ -32,7 +32,7 @@ class LocalSGD:
             train epochs.
 
     Example:
-        >>> LocalSGD(lr=0.1, epochs=2, batch_size=20)
+        >>> LocalSGD(lr=0.1, epochs=1, batch_size=20, weight_decay=0.0)
         >>> LocalSGD(lr=0.1, steps=10)
     """
 

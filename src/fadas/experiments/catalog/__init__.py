@@ -190,7 +190,7 @@ def _section(section: str, factory: Callable[..., Any], concerns: Mapping[str, s
 def _named_section(section: str, summary: str, default: str, common: Sequence[Setting]) -> Group:
     registry = _REGISTRIES[section]
     known = ", ".join(f'"{name}"' for name in registry)
-    example = default or toml_value(next(iter(registry)))
+    example = toml_value(list(registry)[1 if default else 0])  # another one than the default
     name = Setting(
         f"{section}.name", "string", default, not default, f'The {_NAMES[section]}: {known}; or "module:Name".', example
     )
