@@ -12,17 +12,10 @@ from typing import Any
 
 from docutils import nodes
 
+from fadas.experiments.catalog.lookup import WHERE, anchor, heading
+
 ROOT = Path(__file__).parent.parent
 
-KINDS = {
-    "task": "Task",
-    "delays": "Delay model",
-    "executor": "Executor",
-    "algorithms": "Method",
-    "combine": "Combine rule",
-    "optimizer": "Optimizer",
-    "step_size": "Step size",
-}
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
 TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
@@ -32,20 +25,6 @@ PARTS = {
     'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
     "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
     '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
-}
-WHERE = {  # what the settings of a section concern
-    "name": "all methods and executors",
-    "task": "all methods and executors",
-    "local": "all methods and executors",
-    "schedule": "all executors",
-    "delays": "all methods and executors, in simulations",
-    "faults": "all methods and executors, in simulations",
-    "checks": "all methods and executors",
-    "executor": "all methods, in simulations",
-    "run": "all methods and executors",
-    "algorithms": "all executors",
-    "sweep": "`fadas sweep`",
-    "profiles": "the option `--profile`",
 }
 # Public names of packages whose __init__.py has no __all__, beside those of `fadas` itself.
 PUBLIC = {
@@ -84,7 +63,7 @@ def write_settings(section: str = "") -> str:
             parts.append(PARTS[group.section])
         before = group.section
         if group.names:
-            parts.append(f"### {KINDS[group.section]} {', '.join(f'`{name}`' for name in group.names)}")
+            parts.append(f"### {heading(group)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
         table = write_table(group) if group.settings else "No settings."
@@ -105,8 +84,7 @@ def write_table(group: Any) -> str:
         name = one.name if group.section in (*PARTS, "algorithms") and "*" not in one.key else one.key
         key = f"`{name.replace('*', 'NAME')}`"
         if not group.names:  # an identifier makes each key of a section linkable: settings.md#schedule-buffer
-            parts = [part for part in one.key.split(".") if part != "*"]
-            key = f"[{key}]{{#{'-'.join(parts) if len(parts) > 1 else f'{parts[0]}-key'}}}"
+            key = f"[{key}]{{#{anchor(one)}}}"
         of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
         example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
         example += "{.short}" * (len(example) < 26 and not named)  # stays on one line where there is room

@@ -150,7 +150,7 @@ class Mild(Large):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniformly distributed durations between low and high.
+    """Uniformly distributed durations in [low, high].
 
     Args:
         low: The shortest duration.
