@@ -64,6 +64,8 @@ def release(folder: Path) -> None:
     place = folder.resolve()
     if file := _held.pop(place, None):
         if place in _made and place.is_dir() and os.listdir(place) == [NAME]:
+            if not fcntl:
+                file.close()  # Windows refuses to remove an open file
             (place / NAME).unlink()
             place.rmdir()
         _made.discard(place)
