@@ -7,7 +7,6 @@ import torch
 
 from fadas.algorithms.presets import ALGORITHMS
 from fadas.executors import EXECUTORS
-from fadas.executors.processes import can_fork
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.planner import plan
 from helpers.training import LOCAL, make_task, run_simulation
@@ -18,8 +17,6 @@ from helpers.training import LOCAL, make_task, run_simulation
 def test_every_executor_agrees_with_inline(name, delays, tmp_path):
     if name == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
-    if name == "processes" and not can_fork():
-        pytest.skip("not Linux, or there is a GPU")
     if name == "ray":
         pytest.skip("each run would start processes of its own: see test_ray.py")
     device = "cuda" if name == "cuda" else "cpu"
