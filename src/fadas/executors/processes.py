@@ -183,13 +183,13 @@ class Processes(Pool[Slot]):
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
         if device != "cpu":
             raise ValueError(f'device must be "cpu" for the processes executor, got {device!r}')
+        at_least(1, workers=workers)
+        at_most(MOST_WORKERS, workers=workers)
         if not can_fork():
             raise ValueError(
                 "the processes executor needs Linux, and a machine whose GPUs are hidden: torch cannot train in forked "
                 "processes if it sees a GPU. To hide the GPUs, set the environment variable CUDA_VISIBLE_DEVICES="
             )
-        at_least(1, workers=workers)
-        at_most(MOST_WORKERS, workers=workers)
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []
