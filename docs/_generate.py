@@ -119,7 +119,7 @@ def write_commands() -> str:
     """Return the help of every command."""
     import typer
 
-    from fadas.cli import app
+    from fadas.cli.app import app
 
     return "\n\n".join(write_command(typer.main.get_command(app), "fadas"))
 

@@ -76,7 +76,7 @@ def test_help_shows_examples_without_heavy_imports():
         (["bench", "toast"], "unknown benchmark 'toast'"),
         (["deploy", "init", "app", "--task", "digitz"], "unknown task 'digitz'; did you mean 'digits'?"),
         (["deploy", "init", "app", "--task", "files"], "unknown task 'files'; known: cifar10, "),
-        (["deploy", "init", "app", "--task", "mine:task"], "unknown task 'mine:task'; known: cifar10, "),
+        (["deploy", "init", "app", "--task", "mine:task"], "cannot read mine.py in the current folder: "),
         (["run", DEMO, "--executor", "cuda"], "the cuda executor needs a CUDA device"),
         (["sweep", DEMO, "--validation", "7"], "held-out share"),
         (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),

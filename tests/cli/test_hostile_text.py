@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 from rich.console import Console
 
-from fadas.cli import _show_warning, terminal
+from fadas.cli import terminal
+from fadas.cli.app import _show_warning
 from fadas.errors import FadasWarning
 from fadas.report.text import show_line
 from fadas.runs.follower import Follower

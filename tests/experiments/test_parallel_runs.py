@@ -1,6 +1,10 @@
 """Work in processes."""
 
+import multiprocessing
+import os
+import signal
 import warnings
+from multiprocessing.context import SpawnProcess
 
 import pytest
 
@@ -33,3 +37,24 @@ def test_warnings_of_workers_are_shown_once_in_the_parent():
     assert sorted(str(warning.message) for warning in caught) == ["one", "two"]
     assert all(warning.category is FadasWarning for warning in caught)
     assert sorted(result for _, result in results) == ["", "one two", "two one"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_worker_starts_takes_effect_and_leaves_none(monkeypatch, number):
+    start, started = SpawnProcess.start, []
+
+    def start_with_signal(worker):
+        os.kill(os.getpid(), number)
+        start(worker)
+        started.append(worker)
+
+    before = signal.signal(number, signal.default_int_handler)
+    monkeypatch.setattr(SpawnProcess, "start", start_with_signal)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(run_in_processes(count_threads, [1, 2, 3], 2))
+    finally:
+        signal.signal(number, before)
+    assert len(started) == 1
+    assert not multiprocessing.active_children()
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())

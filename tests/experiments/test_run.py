@@ -1,16 +1,19 @@
-"""A run that loses its folder to another process. What a long run keeps in memory."""
+"""A run that loses its folder to another process, or is interrupted. What a long run keeps in memory."""
 
 import json
 import shutil
+import signal
 
 import pytest
 
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, Interrupted
+from fadas.experiments import run
 from fadas.experiments.run import execute_until
 from fadas.runs import lock, writer
 from fadas.runs.folder import Finished, claim, find_finished
 from helpers.experiments import execute_in, prepare_run
 from helpers.folders import count_records, read_files
+from helpers.processes import interruptible
 
 
 @pytest.mark.parametrize("every", [3, 0])
@@ -74,3 +77,31 @@ def test_resumed_run_has_summary_of_all_its_steps(tmp_path, monkeypatch):
     for summary in (whole, resumed):
         summary.pop("wall")
     assert {key: resumed[key] for key in whole} == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_complete_run_is_saved_is_sent_on(tmp_path, monkeypatch, number):
+    """The run is finished, but nothing else must begin."""
+    config, simulation = prepare_run(0.1)
+    before = signal.signal(number, signal.default_int_handler)
+    save = run._save_model
+    monkeypatch.setattr(run, "_save_model", lambda *given: (signal.raise_signal(number), save(*given)))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute_in(tmp_path / "o", config, simulation)
+    finally:
+        signal.signal(number, before)
+    assert isinstance(claim(tmp_path / "o", config.tables), Finished)
+
+
+def test_signal_while_folder_is_opened_interrupts_run(tmp_path, monkeypatch):
+    config, simulation = prepare_run(0.1)
+    make = run.Writer
+    monkeypatch.setattr(run, "Writer", lambda *given: (signal.raise_signal(signal.SIGINT), make(*given))[1])
+    with interruptible(), pytest.raises(Interrupted, match="interrupted after step 0, kept in"):
+        execute_in(tmp_path / "o", config, simulation)
+    monkeypatch.undo()
+    said = []
+    summary = execute_in(tmp_path / "o", *prepare_run(0.1), mode="resume", say=said.append)
+    assert said == [f"{tmp_path / 'o'}: continued after step 0"]
+    assert summary.updates == 20

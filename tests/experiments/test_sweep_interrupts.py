@@ -38,14 +38,14 @@ def test_interrupted_sweep_ends_workers_and_can_resume(jobs, options, tmp_path):
     command = fadas_command("sweep", "long.toml", "-j", jobs, *options)
     root = tmp_path / "runs" / "long-sweep" / "fadas"
     code, text = interrupt_when(
-        lambda: len(count_steps(root)) == jobs and count_steps(root)[0] > 10, command, tmp_path, signal.SIGINT
+        lambda pid: len(count_steps(root)) == jobs and count_steps(root)[0] > 10, command, tmp_path, signal.SIGINT
     )
     assert code == 130
     assert re.fullmatch(r"fadas: interrupted( after.*)?; run the same command to continue\n", text), text
     assert len(list(root.glob("*/checkpoint-*.ckpt"))) >= jobs, "each run keeps a checkpoint"
     first, begun = count_steps(root), read_times(root.glob("*/config.toml"))
     assert len(begun) == jobs, "no further point starts"
-    code, _ = interrupt_when(lambda: count_steps(root)[0] > first[-1] + 10, command, tmp_path, signal.SIGTERM)
+    code, _ = interrupt_when(lambda pid: count_steps(root)[0] > first[-1] + 10, command, tmp_path, signal.SIGTERM)
     assert code == (130 if jobs == 1 else 128 + signal.SIGTERM)
     assert read_times(root.glob("*/config.toml")) == begun, "the runs were resumed, not restarted"
     done = run_fadas("sweep", "long.toml", "-j", jobs, *options, "--set", "local.lr=0.5", cwd=tmp_path, code=2)

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("flwr")
 from typer.testing import CliRunner
 
-from fadas.cli import app as cli
+from fadas.cli.app import app as cli
 from helpers.cli import ROOT
 from helpers.deployed_app import forget_app, run_app
 from helpers.flower import patch_flower

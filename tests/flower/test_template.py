@@ -2,6 +2,8 @@
 
 import copy
 import json
+import sys
+import tomllib
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 from safetensors.torch import load_file
 
-from fadas.cli import app as cli
+import fadas
+from fadas.cli.app import app as cli
+from helpers.cli import ROOT
 from helpers.deployed_app import forget_app, run_app
 from helpers.flower import patch_flower
 
@@ -95,8 +99,84 @@ def test_lora_sends_only_adapters_and_head(deploy, data):
     pytest.importorskip("peft")
     _, _, sent = deploy(
         "sst2",
-        lambda text: text.replace("](clients", '](encoder="tiny", max_length=20, clients'),
+        lambda text: text,
         learns=False,  # a random encoder on made-up sentences
-        **{"num-server-rounds": 3, "num-partitions": 7},
+        **{"num-server-rounds": 3, "num-partitions": 7, "task-encoder": "tiny", "task-max-length": 20},
     )
     assert all("lora" in name or "classifier" in name for name in set.union(*sent))
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """A project that `fadas init` wrote, and an app beside it with the project's task."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    for command in (["init", "."], ["deploy", "init", "../federation", "--task", "task:make_task"]):
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+    yield tmp_path / "project"
+    forget_app()
+    sys.modules.pop("task", None)
+
+
+def test_app_trains_task_of_project(monkeypatch, tmp_path, project):
+    patch_flower(monkeypatch)
+    app = tmp_path / "federation"
+    assert (app / "task.py").read_text() == (project / "task.py").read_text()
+    monkeypatch.chdir(tmp_path)  # the app finds its own copy
+    settings = {"num-server-rounds": 20, "num-partitions": 7, "lr": 0.05}
+    task, config, folder, _ = run_app(monkeypatch, app, tmp_path / "runs", **settings)
+    assert config["task"] == "task:make_task"
+    assert sys.modules["task"].__file__ == str(app / "task.py")
+    assert next(p.shape for p in task.module().parameters()) == (16, 30)
+    assert json.loads((folder / "summary.json").read_text())["metrics"]["accuracy"] > 0.85
+
+
+def test_app_requires_what_is_on_an_index(tmp_path):
+    CliRunner().invoke(cli, ["deploy", "init", str(tmp_path / "app")])
+    asked = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["project"]["dependencies"]
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = [*ours["dependencies"], *ours["optional-dependencies"]["flower"]]
+    assert set(asked) <= set(known), "the ranges must be those of fadas"
+    assert any(one.startswith("flwr") for one in asked)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("task:make_tusk", "unknown function 'task:make_tusk'; did you mean 'task:make_task'?"),
+        ("tusk:make_task", "cannot read tusk.py in the current folder"),
+        ("app.task:make_task", "the app has a package called app"),
+    ],
+)
+def test_deploy_init_refuses_task_that_app_could_not_import(project, task, message):
+    (project / "app").mkdir()
+    (project / "app" / "task.py").write_text("def make_task(): ...")
+    done = CliRunner().invoke(cli, ["deploy", "init", "other", "--task", task])
+    assert message in str(done.exception)
+    assert not (project / "other").exists()
+
+
+def test_names_of_a_package_are_copied_with_it(project):
+    (project / "mine" / "data").mkdir(parents=True)
+    for path in ("mine/__init__.py", "mine/data/__init__.py"):
+        (project / path).write_text("")
+    (project / "mine" / "data" / "blobs.py").write_text("import functools\nsmall = functools.partial(dict)\n")
+    done = CliRunner().invoke(cli, ["deploy", "init", "other", "--task", "mine.data.blobs:small"])
+    assert done.exit_code == 0, done.exception
+    copied = {path.relative_to(project / "other").as_posix() for path in (project / "other" / "mine").rglob("*.py")}
+    assert copied == {"mine/__init__.py", "mine/data/__init__.py", "mine/data/blobs.py"}
+
+
+def test_task_of_app_takes_seed_only_where_it_has_one(monkeypatch):
+    from fadas.flower import task_from_run_config
+
+    config = {"num-partitions": 5, "seed": 3}
+    assert len(task_from_run_config({**config, "task": "names", "task-words": 50}).clients) == 5  # takes no seed
+    sizes = [task_from_run_config({**config, "task": "digits", "seed": seed}).sizes for seed in (3, 4)]
+    assert sizes[0] != sizes[1]
+    with pytest.raises(fadas.ConfigError, match=r"unknown key 'task.wards'; did you mean 'task.words'"):
+        task_from_run_config({**config, "task": "names", "task-wards": 50})
+    with pytest.raises(fadas.ConfigError, match="cannot import task 'nowhere:task' in the app"):
+        task_from_run_config({**config, "task": "nowhere:task"})

@@ -62,6 +62,7 @@ def call_fadas(*arguments) -> tuple[int, str, str]:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch("signal.signal"),
+        mock.patch.object(sys, "unraisablehook", sys.unraisablehook),
         mock.patch.object(sys, "argv", ["fadas", *map(str, arguments)]),
         pytest.raises(SystemExit) as end,
     ):

@@ -258,7 +258,7 @@ def check_options(block: Block) -> None:
     import click
     import typer
 
-    from fadas.cli import app
+    from fadas.cli.app import app
 
     for line in join_lines(block.code):
         if not line.startswith("fadas "):

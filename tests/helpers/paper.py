@@ -15,7 +15,7 @@ def reproduce(folder: Path, *words):
     """`fadas reproduce` with the experiments of the fixture `small_paper`."""
     from typer.testing import CliRunner
 
-    from fadas.cli import app
+    from fadas.cli.app import app
 
     experiments, results = ["--experiments", folder / "experiments"], ["--results", folder / "results"]
     places = {"list": results, "report": [*results, "--page", folder / "page.md"]}

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,19 +83,34 @@ def start_session(command, cwd, **options):
             raise
 
 
-def interrupt_when(condition, command, cwd, number) -> tuple[int, str]:
-    """Start a command and interrupt it, as a terminal would, when the condition holds.
+def interrupt_when(condition, command, cwd, number, pause=0.05, **environment) -> tuple[int, str]:
+    """Start a command and interrupt it, as a terminal would, when the condition holds for its process.
 
     Return its exit code and error output. All processes of its session must end.
     """
-    options = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": restore_interrupt}
-    with start_session(command, cwd, **options) as process:
-        wait_until(condition, process=process)
+    options = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True, "preexec_fn": restore_interrupt}
+    with start_session(command, cwd, env={**os.environ, **environment}, **options) as process:
+        wait_until(lambda: condition(process.pid), process=process, pause=pause)
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         text = process.communicate(timeout=120)[1]
     # multiprocessing's own tracker ends last
     wait_until(lambda: not find_session(process.pid), timeout=60, what="some processes were left")
     return process.returncode, text
+
+
+def catches_sigterm(pid: int) -> bool:
+    """The process has a handler for SIGTERM."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def has_loaded(pid: int, library: str) -> bool:
+    """The process has mapped a file whose name holds this text."""
+    return library in Path(f"/proc/{pid}/maps").read_text()
+
+
+def count_children(pid: int) -> int:
+    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
 def find_session(session: int) -> dict[str, str]:

@@ -151,3 +151,22 @@ def test_release_removes_only_folder_that_it_made_and_that_is_empty(tmp_path):
     for folder in (kept, empty, tmp_path / "written"):
         lock.release(folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "written"]
+
+
+def test_release_removes_new_parents_until_one_is_used(tmp_path):
+    first, second = tmp_path / "runs" / "demo" / "fadas-1", tmp_path / "runs" / "demo" / "fedavg-1"
+    lock.acquire(first)
+    lock.release(first)
+    assert not list(tmp_path.iterdir())
+    lock.acquire(first)
+    lock.acquire(second)
+    (second / "config.toml").touch()
+    for folder in (first, second):
+        lock.release(folder)
+    assert [path.name for path in (tmp_path / "runs" / "demo").iterdir()] == ["fedavg-1"]
+
+
+def test_lock_held_at_exit_leaves_no_empty_folder(tmp_path):
+    code = "import sys; from pathlib import Path; from fadas.runs import lock; lock.acquire(Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "runs" / "fadas-1"], check=True)
+    assert not list(tmp_path.iterdir())

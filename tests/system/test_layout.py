@@ -201,7 +201,10 @@ REGISTERED = {  # names that could be meant for nothing else; the files where th
         {"auto", "inline", "batched", "processes", "cuda", "ray"},
         ("executors/", "cli/bench/", "runs/formats.py"),
     ),
-    "tasks": ({"digits", "cifar10", "cifar100", "rte", "mrpc", "sst2"}, ("tasks/", "cli/bench/", "cli/deploy.py")),
+    "tasks": (
+        {"digits", "cifar10", "cifar100", "rte", "mrpc", "sst2"},
+        ("tasks/", "cli/bench/", "cli/projects/"),
+    ),
     "sinks": ({"tensorboard"}, ("runs/",)),
 }
 

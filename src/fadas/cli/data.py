@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.options import DataDir, set_environment
+from fadas.cli import signals
+from fadas.cli.options import DataDir, set_environment, with_advice
+from fadas.errors import Interrupted
 
 app = typer.Typer(help="Download data sets.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -15,6 +17,7 @@ def _data() -> None:
 
 
 @app.command(epilog="Example: `fadas data get cifar10 --data-dir /data`")
+@with_advice({Interrupted: "run the same command to continue"})
 def get(
     name: Annotated[str, typer.Argument(metavar="cifar10|cifar100", help="The data set.")],
     data_dir: DataDir = None,
@@ -35,6 +38,7 @@ def get(
     if archive.complete():
         print_line(f"{name}: already in {archive.path}, all checksums match")
         return
+    signals.require_cleanup()
     with Display(0, "bytes") as display:
         bar = display.add(name, 0)
         path = archive.fetch(lambda done, total: bar.update(done, total=total), url)

@@ -43,6 +43,11 @@ DataDir = Annotated[
 ]
 
 
+def with_examples(*commands: str) -> str:
+    """Return the end of a command's help: examples of it, one per line."""
+    return "\n".join(["Examples:", *(f"- `{command}`" for command in commands)])
+
+
 @contextmanager
 def with_advice(advice: Mapping[type[Exception], str]) -> Iterator[None]:
     """Add a command's advice to errors. Errors from below state a fact; the remedy depends on the command.

@@ -8,6 +8,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from fadas.cli import signals
 from fadas.cli.options import (
     DataDir,
     Device,
@@ -124,6 +125,7 @@ def run(
     wanted = [find_artefact(name) for name in artefacts]
     all_cells = select_cells(wanted, methods, seeds, rounds)
     busy: list[str] = []
+    signals.require_cleanup()
     if tune:
         all_cells, busy = _search_grids(wanted, {cell.method for cell in all_cells}, places, how)
     cells = [cell for cell in all_cells if not has_result(cell, places)]
@@ -180,6 +182,7 @@ def report(
     from fadas.cli.terminal import print_line
     from fadas.paper.page import write_page
 
+    signals.require_cleanup()
     for path in write_page(page, results):
         print_line(f"written: {path}")
 

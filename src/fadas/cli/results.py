@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.errors import Damaged
+from fadas.cli import signals
+from fadas.cli.options import with_advice
+from fadas.errors import Damaged, Interrupted
 
 
 def report(
@@ -47,12 +49,14 @@ def _show_runs(runs: Sequence[Any], page: Path, figures: Path | None) -> None:
 
     comparison = compare(runs)
     print_table(table_header(comparison), table_cells(comparison), runs[0].summary.experiment)
+    signals.require_cleanup()
     write_report(runs, page)
     print_line(f"report: {page}")
     if figures:
         save_figures(runs, figures)
 
 
+@with_advice({Interrupted: "the runs themselves go on"})
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
     once: Annotated[bool, typer.Option("--once", help="Show the current state, and exit.")] = False,
@@ -60,6 +64,7 @@ def watch(
     """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
     from fadas.cli.terminal import watch_runs
 
+    signals.require_cleanup()  # the terminal's cursor is hidden
     watch_runs(folder, once)
 
 

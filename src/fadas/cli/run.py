@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fadas.cli import signals
 from fadas.cli.options import (
     AllowCode,
     DataDir,
@@ -77,10 +78,10 @@ def run(
     mode = "overwrite" if overwrite else "resume" if resume else "new"
     finished = find_finished_runs({root / c.id: c.tables for c in configs}, mode)
     pending = [c for c in configs if root / c.id not in finished]
+    signals.require_cleanup()  # a task may come from the user's code
     # Mistakes show here, before the first run begins. All methods of a seed share the data.
     tasks = {c.seed: make_task(c) for c in {c.seed: c for c in pending}.values()}
     plans = {c.id: make_plan(c, tasks[c.seed]) for c in pending}
-    root.mkdir(parents=True, exist_ok=True)
     diverged: list[str] = []
     with Display(max(len(c.id) for c in configs), "updates") as display:
         work = _Work(root, mode, finished, tasks, plans, display)
@@ -178,6 +179,7 @@ def plan(
     tables = read_tables(experiment, set_, seed, profile)
     labels = select_labels(tables, only)
     statistics: dict[int, dict[str, dict[str, float]]] = {}
+    signals.require_cleanup()  # a task may come from the user's code
     for one in experiment_seeds(tables):
         for label in labels:
             config = resolve(tables, label, one)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fadas.cli import signals
 from fadas.cli.options import (
     AllowCode,
     DataDir,
@@ -85,6 +86,7 @@ def sweep(
         labels = [label for label in labels if grid_points(tables, label)] or labels
     held_out = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
     todo = sweep_points(tables, labels, experiment_seeds(tables), root, held_out)
+    signals.require_cleanup()
     rungs = HALVING if halving else (1.0,)
     results, total = {}, count_runs(todo, rungs)
     with Display(0, "runs") as display:

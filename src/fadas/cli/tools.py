@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fadas.cli import signals
 from fadas.cli.options import Json, check_option
 from fadas.validate import MOST_SCALE
 
@@ -70,6 +71,7 @@ def bench(
         "commit": commit(),
     }  # read first: the working tree may change during the benchmark
     measure, cores = lookup(BENCHES, "benchmark", what), torch.get_num_threads()
+    signals.require_cleanup()
     free = free_share(cores)
     tables = measure(scale)
     free = min(free, free_share(cores))

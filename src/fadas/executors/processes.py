@@ -28,6 +28,7 @@ from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_WORKERS, at_least, at_most
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ATTEMPTS = 3  # a job that crashes its worker this often, for example because memory runs out, ends the run
 
 
@@ -74,10 +75,14 @@ class Worker:
         parent_pipe, child_pipe = torch.multiprocessing.get_context("fork").Pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
-        if not self.pid:
-            parent_pipe.close()
-            self._work(child_pipe)
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the parent's handlers are not for the worker
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                parent_pipe.close()
+                self._work(child_pipe)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         child_pipe.close()
         self.pipe = parent_pipe
 
@@ -87,6 +92,7 @@ class Worker:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends its workers
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             _reopen_streams()
             # Close the pipe ends inherited from the parent. Otherwise the other workers would not notice its death.
             for worker in self.pool.workers:

@@ -3,13 +3,15 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
@@ -87,15 +89,37 @@ def _start_worker(workers: dict[Any, SpawnProcess], work: Callable[[Any], Any], 
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     worker = context.Process(target=_serve, args=(theirs, work, threads))
-    before = signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # inherited: Ctrl-C goes to the parent, which ends its workers
-    try:
+    with _signals_held():
         worker.start()
-    finally:
-        signal.signal(signal.SIGINT, before)
+        workers[ours] = worker
     theirs.close()
-    workers[ours] = worker
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM while a worker starts. Otherwise it might start and not be known.
+
+    The worker inherits that Ctrl-C is blocked: in a terminal it goes to all processes, and the parent ends its workers.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return
+    resource_tracker.ensure_running()  # its start, which is a part of a worker's start, would unblock the signals
+    held: list[int] = []
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # A worker must not inherit that SIGTERM is blocked, because its parent ends it by that.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # a Ctrl-C that was held back takes effect here
+    if held:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
@@ -104,6 +128,7 @@ def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
 
     torch.set_num_threads(threads)
     warnings.showwarning = partial(_send_warning, pipe, warnings.showwarning)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is open is closed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         while True:

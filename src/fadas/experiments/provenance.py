@@ -31,6 +31,7 @@ def commit() -> str:
         return "unknown"  # an installed copy, which may lie within a repository of something else
     ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        # In a session of its own, it is not ended by a Ctrl-C that the run takes note of.
+        return subprocess.run(ask, capture_output=True, text=True, check=True, start_new_session=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -70,24 +70,25 @@ def execute_until(
 
     A paused run leaves a checkpoint. Returns the outcome so far instead of a summary.
     """
-    try:
-        run = _Execution(config, simulation, claim, say)
-    except BaseException:
-        claim.release()
-        raise
-    try:
-        with torch_threads(run.threads), _stop_on_signals(simulation):
-            return run.play(on_record, pause_at)
-    except OSError as error:
-        if error.errno not in NO_SPACE:
+    with _stop_on_signals(simulation):
+        try:
+            run = _Execution(config, simulation, claim, say)
+        except BaseException:
+            claim.release()
             raise
-        raise run.disk_full(error) from None
-    except (ConfigError, Interrupted):
-        raise
-    except Exception as error:  # the module, the loss and the data may be the user's own
-        raise run.failed(error) from error
-    finally:
-        run.close()
+        try:
+            with torch_threads(run.threads):
+                return run.play(on_record, pause_at)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise run.disk_full(error) from None
+        except (ConfigError, Interrupted):
+            raise
+        except Exception as error:  # the module, the loss and the data may be the user's own
+            raise run.failed(error) from error
+        finally:
+            run.close()
 
 
 class _Execution:
@@ -209,11 +210,16 @@ class _Execution:
 
 @contextmanager
 def _stop_on_signals(simulation: Simulation) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run after the current update, and a second one end it at once."""
+    """Let Ctrl-C and SIGTERM end the run after the current update, and a second one end it at once.
+
+    A signal that comes too late, while a run that is complete writes its summary, is sent again at the end.
+    """
+    received: list[int] = []
 
     def handle(number: int, frame: Any) -> None:
         if simulation.stopped:
             raise KeyboardInterrupt
+        received.append(number)
         simulation.stop()
 
     before: dict[int, Any] = {}
@@ -226,6 +232,8 @@ def _stop_on_signals(simulation: Simulation) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def _save_model(simulation: Simulation, folder: Path) -> None:

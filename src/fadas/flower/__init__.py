@@ -3,7 +3,7 @@
 | file            | what it holds                                                             |
 |-----------------|---------------------------------------------------------------------------|
 | `strategy.py`   | `AsyncStrategy`, what users construct                                     |
-| `options.py`    | its settings                                                              |
+| `options.py`    | its settings; the task of an app                                          |
 | `federation.py` | one run: the messages under way, the replies, the server                  |
 | `roster.py`     | which node is which client, and who is connected                          |
 | `mailbox.py`    | the messages under way                                                    |
@@ -16,10 +16,11 @@
 """
 
 try:
+    from fadas.flower.options import task_from_run_config
     from fadas.flower.strategy import AsyncStrategy
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "flwr":
         raise
     raise ModuleNotFoundError("this needs Flower: run pip install -e '.[flower]' in a checkout", name="flwr") from error
 
-__all__ = ["AsyncStrategy"]
+__all__ = ["AsyncStrategy", "task_from_run_config"]

@@ -1,16 +1,22 @@
 """The settings of a deployment."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import ExampleWeighted
 from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
+from fadas.errors import ConfigError, first_line
 from fadas.flower.arrays import Trainable, is_trainable
+from fadas.registry import build, lookup, parameters_of
+from fadas.tasks import TASKS
+from fadas.tasks.task import Task
 from fadas.validate import at_least, one_of
 
 Reply = Literal["arrays", "delta"]
@@ -74,3 +80,37 @@ class Options:
         if not (self.deadline > 0 and self.patience >= 0 and 0 < self.poll < math.inf):
             given = f"{self.deadline}, {self.patience} and {self.poll}"
             raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; got {given}")
+
+
+def task_from_run_config(config: Mapping[str, Any]) -> Task:
+    """Return the task that an app's settings name.
+
+    Args:
+        config: The run config. `task` is a name of `fadas list`, or the user's own function as "module:function".
+            `task-*` are its arguments, `num-partitions` is the number of clients.
+
+    Raises:
+        ConfigError: The task cannot be found, or does not take these arguments.
+
+    Example:
+        >>> task = task_from_run_config({"task": "digits", "num-partitions": 8, "seed": 1, "task-alpha": 0.5})
+    """
+    name = str(config["task"])
+    make = _import_task(name) if ":" in name else lookup(TASKS, "task", name)
+    table = {key.removeprefix("task-").replace("-", "_"): config[key] for key in config if key.startswith("task-")}
+    takes, _ = parameters_of(make, name)
+    common = {"clients": int(config["num-partitions"]), "seed": int(config.get("seed", 0))}
+    given = {key: value for key, value in common.items() if key in takes}
+    task = build(make, {**given, **table}, "task")
+    if not isinstance(task, Task):
+        raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
+    return task
+
+
+def _import_task(name: str) -> Any:
+    """Return the user's function. An app is the user's own code, so it needs no permission to import."""
+    module, _, function = name.partition(":")
+    try:
+        return getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"cannot import task {name!r} in the app: {first_line(error)}") from error

@@ -1,7 +1,9 @@
 """One process at a time in a run's folder. The system releases the lock when its holder ends, however that happens."""
 
+import atexit
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,7 +16,7 @@ except ImportError:  # on Windows there is no lock
 
 NAME = ".lock"
 _held: dict[Path, IO[bytes]] = {}
-_made: set[Path] = set()  # folders that did not exist before they were locked
+_made: dict[Path, list[Path]] = {}  # locked folders that did not exist before, each with what was created for it
 
 
 def acquire(folder: Path) -> None:
@@ -26,15 +28,14 @@ def acquire(folder: Path) -> None:
     place = folder.resolve()
     if place in _held:
         return
-    made = not folder.exists()
+    made = [path for path in (place, *place.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / NAME).open("ab")
     if not _locks(file) or not _is_current(file, folder):
         file.close()
         raise Busy(f"{folder} is in use by another process")
     _held[place] = file
-    if made:
-        _made.add(place)
+    _made[place] = made
 
 
 def _is_current(file: IO[bytes], folder: Path) -> bool:
@@ -60,16 +61,25 @@ def _locks(file: IO[bytes]) -> bool:
 
 
 def release(folder: Path) -> None:
-    """Release a folder. Remove it if it was created for a run that never wrote anything."""
+    """Release a folder. If it was created for a run that never wrote anything, remove it and its empty new parents."""
     place = folder.resolve()
     if file := _held.pop(place, None):
-        if place in _made and place.is_dir() and os.listdir(place) == [NAME]:
+        made = _made.pop(place, [])
+        if made and place.is_dir() and os.listdir(place) == [NAME]:
             if not fcntl:
                 file.close()  # Windows refuses to remove an open file
             (place / NAME).unlink()
-            place.rmdir()
-        _made.discard(place)
+            with suppress(OSError):  # another run has begun beside this one
+                for path in made:
+                    path.rmdir()
         file.close()
+
+
+@atexit.register
+def _release_all() -> None:
+    """Release what an interrupted command has not released."""
+    for place in list(_held):
+        release(place)
 
 
 def require_held(folder: Path) -> None:

@@ -124,7 +124,8 @@ class Simulation:
     def _play(self) -> Iterator[Record]:
         server, progress = self.server, self.progress
         begin = time.perf_counter() - progress.wall
-        self._submit(sorted(server.ledger.running.values()) if progress.position else server.start())
+        running = sorted(server.ledger.running.values())
+        self._submit(running if running or progress.position else server.start())  # a snapshot's jobs have started
         while progress.position < len(self.plan.ended) and not self.stopped:
             job = self.plan.job(int(self.plan.ended[progress.position]))
             if self.plan.outcome[job.id] != ARRIVED:

@@ -1,0 +1,90 @@
+"""Real deployments: `fadas deploy init` writes a Flower app."""
+
+import ast
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fadas.cli.options import with_examples
+from fadas.cli.projects.writing import fill_in, project_name, write_project
+from fadas.errors import ConfigError, first_line, unknown_name
+
+_FILES = ("README.md", "pyproject.toml", "app/task.py", "app/client_app.py", "app/server_app.py")
+_EXAMPLES = with_examples("fadas deploy init my-federation", "fadas deploy init my-federation --task task:make_task")
+app = typer.Typer(help="Deploy with Flower.", epilog=_EXAMPLES, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@app.callback()
+def _group() -> None:
+    """Deploy with Flower."""
+
+
+@app.command(epilog=_EXAMPLES)
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    task: Annotated[
+        str,
+        typer.Option(help="The task: a name of `fadas list`, or your own as in an experiment, such as mytask:blobs."),
+    ] = "digits",
+) -> None:
+    """Write a small, complete Flower app: README.md, pyproject.toml and three files in app/.
+
+    A task of your own is looked for in the current folder. Its module is copied into the app.
+    """
+    from importlib.resources import files
+    from importlib.util import find_spec
+
+    if not find_spec("flwr"):
+        raise ConfigError("fadas deploy needs Flower: run pip install -e '.[flower]' in a checkout")
+    own = _read_own_task(task) if ":" in task else {}
+    if not own:
+        _require_known(task)
+    source = files("fadas") / "flower" / "template"
+    texts = {path: (source / f"{path.removeprefix('app/')}.txt").read_text(encoding="utf-8") for path in _FILES}
+    rows = "".join(f"| `{path}` | your own data and model |\n" for path in own)
+    values = {"name": project_name(folder, "federation"), "task": task, "own": rows}
+    write_project(folder, {**{path: fill_in(text, **values) for path, text in texts.items()}, **own})
+
+
+def _require_known(task: str) -> None:
+    """Refuse a task that fadas does not have, or that needs more than a number of clients."""
+    from fadas.registry import parameters_of
+    from fadas.tasks import TASKS
+
+    ready = [name for name, make in TASKS.items() if _required(parameters_of(make, name)[0]) <= {"clients"}]
+    if task not in ready:
+        raise unknown_name("task", task, ready)
+
+
+def _required(parameters: Any) -> set[str]:
+    """Return the names of the parameters without a default."""
+    return {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
+
+
+def _read_own_task(task: str) -> dict[str, str]:
+    """Return the files of the module that has the user's task, by path relative to the current folder.
+
+    Nothing is imported: the app runs the code, not this command.
+    """
+    module, _, function = task.partition(":")
+    path = Path(*module.split(".")).with_suffix(".py")
+    try:
+        text = path.read_text(encoding="utf-8")
+        defined = [name for node in ast.parse(text).body for name in _names(node)]
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ConfigError(f"task {task!r}: cannot read {path} in the current folder: {first_line(error)}") from None
+    if path.parts[0] in ("app", "app.py"):
+        raise ConfigError(f"task {task!r}: the app has a package called app; choose another name for yours")
+    if function not in defined:
+        raise unknown_name("function", f"{module}:{function}", [f"{module}:{name}" for name in defined])
+    packages = [parent / "__init__.py" for parent in path.parents if (parent / "__init__.py").is_file()]
+    return {file.as_posix(): file.read_text(encoding="utf-8") for file in (*packages, path)}
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """Return the names that a statement of a module defines: a function, a class, or what is assigned to."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]

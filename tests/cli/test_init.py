@@ -1,0 +1,86 @@
+"""`fadas init`: what it writes runs as it is, outside the checkout."""
+
+import json
+import re
+import resource
+import shlex
+
+import pytest
+
+from fadas.cli.projects.init import Template, read_template
+from helpers.cli import ROOT, call_fadas, run_fadas
+from helpers.pages import read_blocks
+
+TEMPLATES = [template.value for template in Template]
+
+
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_each_template_is_a_folder():
+    root = ROOT / "src" / "fadas" / "cli" / "projects" / "templates"
+    assert sorted(path.name for path in root.iterdir()) == sorted(TEMPLATES)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_commands_of_readme_run(tmp_path, template):
+    said = run_fadas("init", "my project", "--template", template, cwd=tmp_path).stdout
+    folder = tmp_path / "my project"
+    assert {"experiment.toml", "task.py", "README.md"} <= {path.name for path in folder.iterdir()}
+    (block,) = [block for block in read_blocks(folder / "README.md") if block.language == "sh"]
+    commands = block.code.strip().splitlines()
+    assert len(commands) == 3
+    assert [line.strip() for line in said.splitlines()[2:]] == ['cd "my project"', *commands]
+    before = processor_seconds()
+    for number, command in enumerate(commands):
+        program, *arguments = shlex.split(command)
+        assert program == "fadas"
+        arguments += ["--set", "run.updates=40", "--seed", "1"] if arguments[0] == "sweep" else []  # only shorter
+        text = run_fadas(*arguments, cwd=folder, FADAS_ALLOW_CODE="").stdout
+        if number == 0:
+            assert processor_seconds() - before < 60, "a minute on one core"
+    assert "report" not in commands[1] or (folder / "runs" / "my-project" / "report.html").exists()
+    if "sweep" in commands[2]:
+        assert len(re.findall(r"best *$", text, re.M)) >= 2
+    else:
+        assert all({"rmse", "mae", "loss"} == set(json.loads(line)["metrics"]) for line in text.splitlines())
+    summaries = list((folder / "runs" / "my-project").glob("*/summary.json"))
+    assert len(summaries) >= 4
+    assert all(json.loads(path.read_text())["diverged"] is None for path in summaries if "diverged" in path.read_text())
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_template_says_what_methods_it_compares(template):
+    texts = read_template(template)
+    assert len(re.findall(r"^\[algorithms\.", texts["experiment.toml"], re.M)) in (2, 3)
+    assert "seeds = [1, 2]" in texts["experiment.toml"]
+    assert ("[algorithms.fedbuff]" in texts["experiment.toml"]) is True
+    assert not any(re.search(r"transformers|urllib|requests", text) for text in texts.values())
+
+
+def test_init_refuses_folder_that_is_not_empty(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name, message in (("full", "is not empty"), ("file", "exists and is not a folder")):
+        code, out, err = call_fadas("init", tmp_path / name)
+        assert (code, out) == (2, "")
+        assert err == f"fadas: {tmp_path / name} {message}; choose another folder\n"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "full", "notes.txt"]
+
+
+def test_init_writes_into_empty_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call_fadas("init", ".")
+    assert code == 0
+    assert "cd " not in out
+    assert f"runs/{re.sub('[^a-z0-9]+', '-', tmp_path.name)}" in out
+
+
+def test_unknown_template_lists_those_there_are(tmp_path):
+    code, _, err = call_fadas("init", tmp_path / "new", "--template", "classificaton")
+    assert code == 2
+    assert "'classification'" in err
+    assert not (tmp_path / "new").exists()
