@@ -12,37 +12,16 @@ from typing import Any
 
 from docutils import nodes
 
+from fadas.experiments.catalog.lookup import WHERE, anchor, heading
+
 ROOT = Path(__file__).parent.parent
 
-KINDS = {
-    "task": "Task",
-    "delays": "Delay model",
-    "executor": "Executor",
-    "algorithms": "Method",
-    "combine": "Combine rule",
-    "optimizer": "Optimizer",
-    "step_size": "Step size",
-}
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
 TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
     "combine": "## Combine rules\n\nValues of `combine` in `[algorithms.NAME]`: a name or a table.",
     "optimizer": "## Server optimizers\n\nValues of `optimizer` in `[algorithms.NAME]`: a name or a table.",
     "step_size": "## Step sizes\n\nValues of `step_size` in `[algorithms.NAME]`: a name or a table.",
-}
-WHERE = {  # what the settings of a section concern
-    "name": "all methods",
-    "task": "all methods and executors",
-    "local": "all methods and executors",
-    "schedule": "all executors, in simulations and deployments",
-    "delays": "simulations, with all methods and executors",
-    "faults": "simulations, with all methods and executors",
-    "checks": "simulations and deployments, with all methods",
-    "executor": "simulations, with all methods",
-    "run": "simulations, with all methods and executors",
-    "algorithms": "all executors, in simulations and deployments",
-    "sweep": "`fadas sweep`",
-    "profiles": "the option `--profile`",
 }
 # Public names of packages whose __init__.py has no __all__, beside those of `fadas` itself.
 PUBLIC = {
@@ -80,7 +59,7 @@ def write_settings(section: str = "") -> str:
             parts.append(PARTS[group.section])
         before = group.section
         if group.names:
-            parts.append(f"### {KINDS[group.section]} {', '.join(group.names)}")
+            parts.append(f"### {heading(group)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
             parts.append(f"*For {WHERE[group.section]}.*")
@@ -101,8 +80,7 @@ def write_table(group: Any) -> str:
         name = one.name if group.section in (*PARTS, "algorithms") and "*" not in one.key else one.key
         key = f"`{name.replace('*', 'NAME')}`"
         if not group.names:  # an identifier makes each key of a section linkable: settings.md#schedule-buffer
-            parts = [part for part in one.key.split(".") if part != "*"]
-            key = f"[{key}]{{#{'-'.join(parts) if len(parts) > 1 else f'{parts[0]}-key'}}}"
+            key = f"[{key}]{{#{anchor(one)}}}"
         of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
         example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
         cells = [key, re.sub(r'("[^"]+")', r"`\1`", one.type), default, escape(one.meaning), example]

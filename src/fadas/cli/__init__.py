@@ -2,17 +2,21 @@
 
 | file           | what it holds                                                              |
 |----------------|----------------------------------------------------------------------------|
-| `run.py`       | `fadas run`, `fadas plan`                                                  |
+| `run.py`       | `fadas run`, `fadas demo`, `fadas plan`                                    |
 | `sweep.py`     | `fadas sweep`                                                              |
 | `results.py`   | `fadas report`, `fadas watch`                                              |
 | `reproduce.py` | `fadas reproduce`                                                          |
 | `projects/`    | `fadas init`, `fadas deploy init`                                          |
 | `data.py`      | `fadas data get`                                                           |
 | `tools.py`     | `fadas list`, `fadas bench`                                                |
+| `help/`        | `fadas explain`, `fadas doctor`                                            |
 | `bench/`       | the benchmarks                                                             |
 | `app.py`       | the commands as one typer app; how errors end                              |
 | `signals.py`   | what Ctrl-C and SIGTERM do                                                 |
 | `options.py`   | options that several commands share; the advice that commands add to errors |
+| `dry_run.py`   | what `--dry-run` shows                                                     |
+| `completion.py` | what the shell proposes when the user presses the tab key                 |
+| `demo.toml`    | the experiment of `fadas demo`: the same as `experiments/demo.toml`        |
 | `terminal.py`  | what is drawn on the terminal                                              |
 """
 

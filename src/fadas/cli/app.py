@@ -12,6 +12,8 @@ import typer
 
 import fadas
 from fadas.cli import data, reproduce, results, run, signals, sweep, tools
+from fadas.cli.help import doctor, explain
+from fadas.cli.options import with_examples
 from fadas.cli.projects import deploy, init
 from fadas.errors import NO_SPACE, ConfigError, Diverged, FadasWarning, Interrupted
 from fadas.report.text import show_line, show_lines
@@ -23,11 +25,10 @@ _standard = warnings.showwarning
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
-    epilog="Example: `fadas run experiments/demo.toml`",
+    epilog=with_examples("fadas demo", "fadas run experiments/demo.toml"),
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 init.add_to(app)
 run.add_to(app)
@@ -35,6 +36,8 @@ sweep.add_to(app)
 results.add_to(app)
 reproduce.add_to(app)
 tools.add_to(app)
+explain.add_to(app)
+doctor.add_to(app)
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
 
@@ -61,7 +64,7 @@ def run_app() -> None:
         if isinstance(stream, io.TextIOWrapper):  # not every terminal can show every character
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="fadas")
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except Exception as error:

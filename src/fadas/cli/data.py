@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from fadas.cli import signals
-from fadas.cli.options import DataDir, set_environment, with_advice
+from fadas.cli.completion import complete_data_set
+from fadas.cli.options import DataDir, set_environment, with_advice, with_examples
 from fadas.errors import Interrupted
 
-app = typer.Typer(help="Download data sets.", no_args_is_help=True, rich_markup_mode="markdown")
+_EXAMPLES = with_examples("fadas data get cifar10", "fadas data get cifar100 --data-dir /data")
+app = typer.Typer(help="Download data sets.", epilog=_EXAMPLES, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 @app.callback()
@@ -16,10 +18,12 @@ def _data() -> None:
     """Download data sets."""
 
 
-@app.command(epilog="Example: `fadas data get cifar10 --data-dir /data`")
+@app.command(epilog=_EXAMPLES)
 @with_advice({Interrupted: "run the same command to continue"})
 def get(
-    name: Annotated[str, typer.Argument(metavar="cifar10|cifar100", help="The data set.")],
+    name: Annotated[
+        str, typer.Argument(metavar="cifar10|cifar100", help="The data set.", autocompletion=complete_data_set)
+    ],
     data_dir: DataDir = None,
     url: Annotated[str | None, typer.Option(help="Download the archive from this URL; default: its home page.")] = None,
 ) -> None:

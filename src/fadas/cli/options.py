@@ -8,18 +8,31 @@ from typing import Annotated, Any
 
 import typer
 
+from fadas.cli import completion
 from fadas.errors import ConfigError, Diverged, Interrupted
 from fadas.validate import Limit, at_most
 
-ExperimentFile = Annotated[Path, typer.Argument(metavar="X.toml", help="The experiment file.")]
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="X.toml", help="The experiment file.", autocompletion=completion.complete_experiment)
+]
 
 Set = Annotated[
     list[str],
-    typer.Option("--set", metavar="A.B=C", help="Set A.B to the TOML value C, e.g. run.steps=50. May be repeated."),
+    typer.Option(
+        "--set",
+        metavar="A.B=C",
+        help="Set A.B to the TOML value C, e.g. run.steps=50. May be repeated.",
+        autocompletion=completion.complete_setting,
+    ),
 ]
 
 Only = Annotated[
-    str | None, typer.Option(metavar="A,B", help="Only these algorithms of the experiment, e.g. fadas,fedbuff.")
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        help="Only these algorithms of the experiment, e.g. fadas,fedbuff.",
+        autocompletion=completion.complete_label,
+    ),
 ]
 
 Seed = Annotated[int | None, typer.Option(help="Use this seed instead of the experiment's seeds.")]
@@ -27,15 +40,29 @@ Seed = Annotated[int | None, typer.Option(help="Use this seed instead of the exp
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 Executor = Annotated[
-    str | None, typer.Option(help="Where jobs are trained: the name of an executor, see `fadas list`.")
+    str | None,
+    typer.Option(
+        help="Where jobs are trained: the name of an executor, see `fadas list`.",
+        autocompletion=completion.complete_executor,
+    ),
 ]
 
 Device = Annotated[str | None, typer.Option(help="The device to train on: cpu, cuda, cuda:1, ...")]
 
-Profile = Annotated[str | None, typer.Option(help="Apply one of the experiment's profiles, e.g. smoke.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        help="Apply one of the experiment's profiles, e.g. smoke.", autocompletion=completion.complete_profile
+    ),
+]
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Allow the file to name your own code, as package.module:Name.")
+]
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Show what would run, and estimate how long it would take. Nothing is written."),
 ]
 
 DataDir = Annotated[
@@ -45,7 +72,7 @@ DataDir = Annotated[
 
 def with_examples(*commands: str) -> str:
     """Return the end of a command's help: examples of it, one per line."""
-    return "\n".join(["Examples:", *(f"- `{command}`" for command in commands)])
+    return "\n\n".join(["Examples:", *(f"- `{command}`" for command in commands)])
 
 
 @contextmanager

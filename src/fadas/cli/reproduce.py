@@ -18,6 +18,7 @@ from fadas.cli.options import (
     raise_if_diverged,
     set_environment,
     with_advice,
+    with_examples,
 )
 from fadas.errors import (
     Busy,
@@ -33,6 +34,7 @@ from fadas.errors import (
 from fadas.validate import MOST_SEEDS
 
 _READ_ADVICE = {Damaged: "delete it to run the cell again", Interrupted: "run the same command again"}
+_EXAMPLES = with_examples("fadas reproduce list", "fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda")
 _RUN = "run"  # the command behind `fadas reproduce ARTEFACT...`
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")]
 
@@ -53,7 +55,7 @@ class _ArtefactGroup(TyperGroup):
 app = typer.Typer(
     cls=_ArtefactGroup,
     help="Run the paper's tables and figures, and render what has been run.",
-    epilog="Example: `fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda`",
+    epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -61,7 +63,10 @@ app = typer.Typer(
 
 @app.command(
     _RUN,
-    epilog="Example: `fadas reproduce large-cifar100 --only fadas,fedbuff --device cuda`",
+    epilog=with_examples(
+        "fadas reproduce large-cifar100 --device cuda",
+        "fadas reproduce large-cifar100 --only fadas,fedbuff --rounds 20",
+    ),
     short_help="Run cells that are missing: `fadas reproduce ARTEFACT...`",
 )
 @with_advice(
@@ -154,7 +159,7 @@ def run(
     raise_if_diverged([f"{one.experiment} {one.cell.name}" for one in kept if one.diverged], len(kept))
 
 
-@app.command("list", epilog="Example: `fadas reproduce list`")
+@app.command("list", epilog=with_examples("fadas reproduce list", "fadas reproduce list --results results"))
 @with_advice(_READ_ADVICE)
 def list_(results: Results = Path("results")) -> None:
     """List the paper's tables and figures, and how many of their cells have been run."""
@@ -170,7 +175,7 @@ def list_(results: Results = Path("results")) -> None:
     print_table(["artefact", "cells run", ""], rows)
 
 
-@app.command(epilog="Example: `fadas reproduce report --page docs/reproduction.md`")
+@app.command(epilog=with_examples("fadas reproduce report", "fadas reproduce report --page docs/reproduction.md"))
 @with_advice(_READ_ADVICE)
 def report(
     results: Results = Path("results"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fadas.cli import signals
-from fadas.cli.options import with_advice
+from fadas.cli.options import with_advice, with_examples
 from fadas.errors import Damaged, Interrupted
 
 
@@ -70,5 +70,5 @@ def watch(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the app."""
-    app.command(epilog="Example: `fadas watch runs/demo`")(watch)
-    app.command(epilog="Example: `fadas report runs/demo --figures /tmp/figures`")(report)
+    app.command(epilog=with_examples("fadas watch runs/demo", "fadas watch runs/demo --once"))(watch)
+    app.command(epilog=with_examples("fadas report runs/demo", "fadas report runs/demo --figures /tmp/figures"))(report)

@@ -1,15 +1,19 @@
 """Commands that take an experiment: run, plan."""
 
+from functools import partial
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fadas.cli import signals
+from fadas.cli.dry_run import preview_runs, without_writing
 from fadas.cli.options import (
     AllowCode,
     DataDir,
     Device,
+    DryRun,
     Executor,
     ExperimentFile,
     Json,
@@ -22,9 +26,14 @@ from fadas.cli.options import (
     select_labels,
     set_environment,
     with_advice,
+    with_examples,
 )
 from fadas.cli.results import show_comparison
 from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings, Unfinished
+
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Rerun finished runs.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
 
 
 @with_advice(
@@ -49,10 +58,11 @@ def run(
     device: Device = None,
     data_dir: DataDir = None,
     allow_code: AllowCode = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Rerun finished runs.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")] = False,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
     report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
+    dry_run: DryRun = False,
     json_: Json = False,
 ) -> None:
     """Run the algorithms of an experiment one after the other, and compare them.
@@ -65,18 +75,20 @@ def run(
     """
     from fadas.cli.terminal import Display, print_json
     from fadas.experiments.prepare import make_plan, make_task
-    from fadas.experiments.queue import RunQueue, find_finished_runs
-    from fadas.experiments.resolve import experiment_seeds, resolve
+    from fadas.experiments.queue import RunQueue
 
     if overwrite and resume:
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     set_environment(data_dir, allow_code)
-    tables = read_tables(experiment, set_, seed, profile, executor, device)
-    labels = select_labels(tables, only)
-    configs = [resolve(tables, label, one) for one in experiment_seeds(tables) for label in labels]
-    root = out or Path("runs") / tables["name"]
     mode = "overwrite" if overwrite else "resume" if resume else "new"
-    finished = find_finished_runs({root / c.id: c.tables for c in configs}, mode)
+    find_runs = partial(_find_runs, experiment, set_, profile, only, seed, executor, device, out, mode)
+    if dry_run:
+        with without_writing():
+            found = find_runs()
+            signals.require_cleanup()
+            preview_runs(*found, json_)
+        return
+    configs, root, _, finished = find_runs()
     pending = [c for c in configs if root / c.id not in finished]
     signals.require_cleanup()  # a task may come from the user's code
     # Mistakes show here, before the first run begins. All methods of a seed share the data.
@@ -96,6 +108,28 @@ def run(
         show_comparison(root)
     queue.raise_if_skipped()
     raise_if_diverged(diverged, len(configs))
+
+
+def _find_runs(
+    experiment: Path,
+    overrides: list[str],
+    profile: str | None,
+    only: str | None,
+    seed: int | None,
+    executor: str | None,
+    device: str | None,
+    out: Path | None,
+    mode: Any,
+) -> tuple[list[Any], Path, Any, dict[Path, Any]]:
+    """Return the runs' settings, their folder, the mode, and the summaries of those that have finished."""
+    from fadas.experiments.queue import find_finished_runs
+    from fadas.experiments.resolve import experiment_seeds, resolve
+
+    tables = read_tables(experiment, overrides, seed, profile, executor, device)
+    labels = select_labels(tables, only)
+    configs = [resolve(tables, label, one) for one in experiment_seeds(tables) for label in labels]
+    root = out or Path("runs") / tables["name"]
+    return configs, root, mode, find_finished_runs({root / c.id: c.tables for c in configs}, mode)
 
 
 class _Work:
@@ -203,9 +237,42 @@ def _number(value: float) -> str:
     return f"{value:,.2f}".removesuffix(".00")
 
 
+def demo(
+    only: Only = None,
+    seed: Seed = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Run the demo: four methods guess the first word of a function's name from the words in its body.
+
+    Nothing is downloaded: the functions are those of Python's standard library. Runs go to runs/demo. It is the
+    experiment `experiments/demo.toml` of the repository, and runs anywhere.
+    """
+    with as_file(files("fadas.cli") / "demo.toml") as path:
+        run(
+            path,
+            only=only,
+            seed=seed,
+            data_dir=data_dir,
+            out=out,
+            overwrite=overwrite,
+            resume=resume,
+            dry_run=dry_run,
+        )
+
+
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the app."""
+    app.command(epilog=with_examples("fadas demo", "fadas demo --only fadas-da,fedbuff --seed 1"))(demo)
     app.command(
-        epilog="Example: `fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try`"
+        epilog=with_examples(
+            "fadas run experiments/demo.toml --dry-run",
+            "fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try",
+        )
     )(run)
-    app.command(epilog="Example: `fadas plan experiments/demo.toml --only fadas --json`")(plan)
+    app.command(
+        epilog=with_examples("fadas plan experiments/demo.toml", "fadas plan experiments/demo.toml --only fadas --json")
+    )(plan)

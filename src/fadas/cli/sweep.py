@@ -1,15 +1,18 @@
 """fadas sweep: the grids of an experiment."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fadas.cli import signals
+from fadas.cli.dry_run import preview_points, without_writing
 from fadas.cli.options import (
     AllowCode,
     DataDir,
     Device,
+    DryRun,
     Executor,
     ExperimentFile,
     Json,
@@ -23,6 +26,7 @@ from fadas.cli.options import (
     select_labels,
     set_environment,
     with_advice,
+    with_examples,
 )
 from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings
 from fadas.validate import MOST_WORKERS
@@ -61,6 +65,7 @@ def sweep(
         float | None, typer.Option(help="Share of the training data held out to tune on; default: the file's, or 0.2.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
+    dry_run: DryRun = False,
     json_: Json = False,
 ) -> None:
     """Run the grids under [sweep] and mark the best point of each algorithm.
@@ -74,20 +79,19 @@ def sweep(
     """
     from fadas.cli.terminal import Display, print_json, print_table
     from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
-    from fadas.experiments.resolve import experiment_seeds
-    from fadas.experiments.sweep import grid_points, sweep_points
 
     check_option(MOST_WORKERS, jobs=jobs)
     set_environment(data_dir, allow_code)
-    tables = read_tables(experiment, set_, seed, profile, executor, device)
-    root = out or Path("runs") / f"{tables['name']}-sweep"
-    labels = select_labels(tables, only)
-    if only is None:  # all that have a grid
-        labels = [label for label in labels if grid_points(tables, label)] or labels
-    held_out = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
-    todo = sweep_points(tables, labels, experiment_seeds(tables), root, held_out)
-    signals.require_cleanup()
     rungs = HALVING if halving else (1.0,)
+    find_points = partial(_find_points, experiment, set_, profile, only, seed, executor, device, validation, out)
+    if dry_run:
+        with without_writing():
+            _, root, todo = find_points()
+            signals.require_cleanup()
+            preview_points(todo, root, jobs, rungs, json_)
+        return
+    name, root, todo = find_points()
+    signals.require_cleanup()
     results, total = {}, count_runs(todo, rungs)
     with Display(0, "runs") as display:
         bar = display.add("sweep", total)
@@ -104,11 +108,35 @@ def sweep(
         rows = [
             [r.label, r.name, _score(r.score, r.diverged) + _mark(r.share), "best" if r.best else ""] for r in ranked
         ]
-        print_table(["algorithm", "point", "validation accuracy", ""], rows, tables["name"])
+        print_table(["algorithm", "point", "validation accuracy", ""], rows, name)
     diverged = [
         str(point.folder.relative_to(root)) for point, outcome in results.values() if outcome.diverged is not None
     ]
     raise_if_diverged(sorted(diverged), len(todo))
+
+
+def _find_points(
+    experiment: Path,
+    overrides: list[str],
+    profile: str | None,
+    only: str | None,
+    seed: int | None,
+    executor: str | None,
+    device: str | None,
+    validation: float | None,
+    out: Path | None,
+) -> tuple[str, Path, list[Any]]:
+    """Return the experiment's name, the sweep's folder and all points."""
+    from fadas.experiments.resolve import experiment_seeds
+    from fadas.experiments.sweep import grid_points, sweep_points
+
+    tables = read_tables(experiment, overrides, seed, profile, executor, device)
+    root = out or Path("runs") / f"{tables['name']}-sweep"
+    labels = select_labels(tables, only)
+    if only is None:  # all that have a grid
+        labels = [label for label in labels if grid_points(tables, label)] or labels
+    held_out = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
+    return tables["name"], root, sweep_points(tables, labels, experiment_seeds(tables), root, held_out)
 
 
 def _score(score: float | None, diverged: int) -> str:
@@ -121,4 +149,9 @@ def _mark(share: float) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command to the app."""
-    app.command(epilog="Example: `fadas sweep experiments/names.toml --only fadas -j 2`")(sweep)
+    app.command(
+        epilog=with_examples(
+            "fadas sweep experiments/names.toml --only fadas --dry-run",
+            "fadas sweep experiments/names.toml --only fadas -j 2",
+        )
+    )(sweep)

@@ -7,11 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from fadas.cli import signals
-from fadas.cli.options import Json, check_option
+from fadas.cli.completion import complete_benchmark
+from fadas.cli.options import Json, check_option, with_examples
+from fadas.errors import unknown_name
 from fadas.validate import MOST_SCALE
 
 
-def list_() -> None:
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="Only this kind, such as tasks. Default: all.")
+    ] = None,
+) -> None:
     """List what an experiment can use: algorithms and their parts, delay models, tasks and executors."""
     from fadas.algorithms.combine import COMBINES
     from fadas.algorithms.optimizers import OPTIMIZERS
@@ -31,8 +37,11 @@ def list_() -> None:
         "tasks": TASKS,
         "executors": EXECUTORS,
     }
-    for kind, registry in registries.items():
-        print_table([kind, "", "parameters"], [[name, *_about(make)] for name, make in registry.items()])
+    if kind is not None and kind not in registries:
+        raise unknown_name("kind", kind, registries)
+    for title, registry in registries.items():
+        if kind in (None, title):
+            print_table([title, "", "parameters"], [[name, *_about(make)] for name, make in registry.items()])
 
 
 def _about(make: Any) -> tuple[str, str]:
@@ -44,7 +53,9 @@ def _about(make: Any) -> tuple[str, str]:
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="cpu|gpu|ray|plan", help="The benchmark.")] = "cpu",
+    what: Annotated[
+        str, typer.Argument(metavar="cpu|gpu|ray|plan", help="The benchmark.", autocompletion=complete_benchmark)
+    ] = "cpu",
     scale: Annotated[float, typer.Option(min=0.001, help="Multiply the workload, e.g. 0.1 for a short trial.")] = 1.0,
     json_: Json = False,
 ) -> None:
@@ -92,5 +103,5 @@ def bench(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the app."""
-    app.command("list", epilog="Example: `fadas list`")(list_)
-    app.command(epilog="Example: `fadas bench cpu --json`")(bench)
+    app.command("list", epilog=with_examples("fadas list", "fadas list tasks"))(list_)
+    app.command(epilog=with_examples("fadas bench cpu --json", "fadas bench plan --scale 0.1"))(bench)

@@ -59,6 +59,7 @@ class Executor(ABC):
         shared_options: Settings of [executor] that stay when another executor is chosen with `--executor`.
         is_fallback: Does it train every task, with nothing to install? Where another executor refuses a task, the
             message names the fallbacks.
+        extra: The extra of fadas with the packages that it needs; "" if it needs none.
 
     Example:
         >>> executor = Inline(task, LocalSGD(), seed=0)
@@ -69,6 +70,12 @@ class Executor(ABC):
     device: str
     shared_options: ClassVar[tuple[str, ...]] = ("device", "threads")
     is_fallback: ClassVar[bool] = False
+    extra: ClassVar[str] = ""
+
+    @classmethod
+    def find_obstacle(cls) -> str:
+        """Return why this executor cannot run on this machine; "" if it can."""
+        return ""
 
     @classmethod
     def default_precision(cls, device: str) -> Precision:

@@ -62,6 +62,11 @@ class Cuda(Executor):
     shared_options = (*Executor.shared_options, "compile")
 
     @classmethod
+    def find_obstacle(cls) -> str:
+        """Return why this executor cannot run on this machine; "" if it can."""
+        return "" if torch.cuda.is_available() else "needs a CUDA device, and torch sees none"
+
+    @classmethod
     def default_precision(cls, device: str) -> Precision:
         """Return bf16 on a GPU."""
         return "bf16" if device.startswith("cuda") else "fp32"

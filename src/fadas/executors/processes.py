@@ -32,6 +32,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ATTEMPTS = 3  # a job that crashes its worker this often, for example because memory runs out, ends the run
 
 
+_NEEDS_FORK = (
+    "needs Linux, and a machine whose GPUs are hidden: torch cannot train in forked processes if it sees a GPU. To "
+    "hide the GPUs, set the environment variable CUDA_VISIBLE_DEVICES="
+)
+
+
 def can_fork() -> bool:
     """Return whether worker processes can be forked: on Linux, if torch sees no GPU.
 
@@ -186,16 +192,18 @@ class Processes(Pool[Slot]):
 
     is_fallback = True
 
+    @classmethod
+    def find_obstacle(cls) -> str:
+        """Return why this executor cannot run on this machine; "" if it can."""
+        return "" if can_fork() else _NEEDS_FORK
+
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
         if device != "cpu":
             raise ValueError(f'device must be "cpu" for the processes executor, got {device!r}')
         at_least(1, workers=workers)
         at_most(MOST_WORKERS, workers=workers)
         if not can_fork():
-            raise ValueError(
-                "the processes executor needs Linux, and a machine whose GPUs are hidden: torch cannot train in forked "
-                "processes if it sees a GPU. To hide the GPUs, set the environment variable CUDA_VISIBLE_DEVICES="
-            )
+            raise ValueError(f"the processes executor {_NEEDS_FORK}")
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []

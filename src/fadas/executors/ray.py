@@ -137,6 +137,7 @@ class Ray(Pool[Any]):
     """
 
     shared_options = Cuda.shared_options
+    extra = "ray"
 
     @classmethod
     def default_precision(cls, device: str) -> Precision:

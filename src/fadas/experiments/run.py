@@ -77,7 +77,7 @@ def execute_until(
             claim.release()
             raise
         try:
-            with torch_threads(run.threads):
+            with torch_threads(training_threads(config, simulation)):
                 return run.play(on_record, pause_at)
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -89,6 +89,12 @@ def execute_until(
             raise run.failed(error) from error
         finally:
             run.close()
+
+
+def training_threads(config: RunConfig, simulation: Simulation) -> int:
+    """Return the number of torch threads with which this process runs a simulation."""
+    small = simulation.server.model.params.numel() < _SMALL
+    return config.threads or (1 if small else torch.get_num_threads())
 
 
 class _Execution:
@@ -110,11 +116,6 @@ class _Execution:
         self.save_is_due = False
         if counts := simulation.task.label_counts():
             self.writer.write_json(PARTITION, {"counts": counts})
-
-    @property
-    def threads(self) -> int:
-        small = self.simulation.server.model.params.numel() < _SMALL
-        return self.config.threads or (1 if small else torch.get_num_threads())
 
     def play(self, on_record: OnRecord, pause_at: float | None) -> Outcome:
         simulation = self.simulation

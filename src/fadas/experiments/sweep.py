@@ -150,14 +150,19 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
         if outcome := _outcome_at(point.folder, enough):
             return outcome
     task = shared_task(config, tasks)
-    if "accuracy" not in task.measured:
-        raise ConfigError('a sweep ranks points by their accuracy, but the task does not measure "accuracy"')
+    require_accuracy(task)
     claimed = claim(point.folder, config.tables, "resume")
     if isinstance(claimed, Finished):  # by another process, or it diverged before it got as far as the share
         return claimed.summary
     with claimed:
         simulation = make_simulation(config, task, timeline or make_plan(config, task))
         return execute_until(config, simulation, claimed, enough)
+
+
+def require_accuracy(task: Any) -> None:
+    """Raise an error if a task does not measure what points are ranked by."""
+    if "accuracy" not in task.measured:
+        raise ConfigError('a sweep ranks points by their accuracy, but the task does not measure "accuracy"')
 
 
 def _outcome_at(folder: Path, updates: float) -> Outcome | None:

@@ -20,6 +20,11 @@ def data_folder() -> Path:
     return Path(os.environ.get("FADAS_DATA") or "data")
 
 
+def may_cache() -> bool:
+    """Return whether tasks may keep what they computed in the data folder: not if FADAS_CACHE is 0."""
+    return os.environ.get("FADAS_CACHE") != "0"
+
+
 @dataclass(frozen=True)
 class Archive:
     """A data set that can be downloaded, with its published checksums.

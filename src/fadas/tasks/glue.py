@@ -19,7 +19,7 @@ from torch import Tensor
 from fadas.rng import HOLDOUT, PARTITION
 from fadas.runs.serialization import atomic_file
 from fadas.tasks import encoders
-from fadas.tasks.downloads import data_folder
+from fadas.tasks.downloads import data_folder, may_cache
 from fadas.tasks.partition import Kind, deal, split_off
 from fadas.tasks.task import Subsets, Task, accuracy
 from fadas.validate import MOST_LENGTH, MOST_RANK, at_least, at_most
@@ -162,7 +162,8 @@ def _tokenize_cached(
         ids, types = cached["ids"], cached["types"]
     except (OSError, KeyError, SafetensorError):
         ids, types = tokenize(sentences)
-        _write_cache({"ids": ids, "types": types}, path)
+        if may_cache():
+            _write_cache({"ids": ids, "types": types}, path)
     return [ids, types, torch.tensor(labels)]
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fadas.runs.serialization import atomic_file
-from fadas.tasks.downloads import data_folder
+from fadas.tasks.downloads import data_folder, may_cache
 from fadas.tasks.functions import Function, digest_sources, library_folder, parse_functions, read_sources
 from fadas.tasks.partition import natural, share_of
 from fadas.tasks.task import Subsets, Task
@@ -78,7 +78,8 @@ def load_functions() -> list[Function]:
         return _read_cache(path)
     functions = parse_functions(sources)
     with suppress(OSError):  # the cache only saves time
-        _write_cache(functions, path)
+        if may_cache():
+            _write_cache(functions, path)
     return functions
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fadas.cli.completion import complete_task
 from fadas.cli.options import with_examples
 from fadas.cli.projects.writing import fill_in, project_name, write_project
 from fadas.errors import ConfigError, first_line, unknown_name
@@ -25,7 +26,10 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     task: Annotated[
         str,
-        typer.Option(help="The task: a name of `fadas list`, or your own as in an experiment, such as mytask:blobs."),
+        typer.Option(
+            help="The task: a name of `fadas list`, or your own as in an experiment, such as mytask:blobs.",
+            autocompletion=complete_task,
+        ),
     ] = "digits",
 ) -> None:
     """Write a small, complete Flower app: README.md, pyproject.toml and three files in app/.

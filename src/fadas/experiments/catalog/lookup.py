@@ -1,0 +1,112 @@
+"""Find settings by key, and what an experiment can name: methods, tasks, delay models, executors and their parts."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from fadas.errors import ConfigError
+from fadas.experiments.catalog import Group, Setting, list_settings
+from fadas.experiments.experiment_file import OWN_SECTIONS
+
+KINDS = {
+    "task": "Task",
+    "delays": "Delay model",
+    "executor": "Executor",
+    "algorithms": "Method",
+    "combine": "Combine rule",
+    "optimizer": "Optimizer",
+    "step_size": "Step size",
+}
+WHERE = {  # what the settings of a section concern
+    "name": "all methods",
+    "task": "all methods and executors",
+    "local": "all methods and executors",
+    "schedule": "all executors, in simulations and deployments",
+    "delays": "simulations, with all methods and executors",
+    "faults": "simulations, with all methods and executors",
+    "checks": "simulations and deployments, with all methods",
+    "executor": "simulations, with all methods",
+    "run": "simulations, with all methods and executors",
+    "algorithms": "all executors, in simulations and deployments",
+    "sweep": "`fadas sweep`",
+    "profiles": "the option `--profile`",
+}
+_PAGE = "docs/reference/settings.md"
+
+
+def find_entries(key: str) -> Sequence[tuple[Group, Setting | None]]:
+    """Return what a key means: settings with their groups, or groups alone.
+
+    Args:
+        key: A setting such as "schedule.buffer" or "buffer", a section such as "schedule", or a name such as "large".
+
+    Raises:
+        ConfigError: Nothing has this key. The message suggests the nearest one.
+
+    Example:
+        >>> [(group, setting)] = find_entries("schedule.buffer")
+        >>> setting.required
+        True
+    """
+    wanted = _without_algorithm(key)
+    groups = list_settings()
+    settings = [(group, one) for group in groups for one in group.settings]
+    named = [(group, None) for group in groups if wanted in (group.names or (group.section,))]
+    found = [(group, one) for group, one in settings if _matches(wanted, one.key)] or named
+    found = found or [(group, one) for group, one in settings if one.name == wanted]
+    if found:
+        return found
+    known = [one.key.replace("*", "NAME") for _, one in settings] + [one.name for _, one in settings]
+    known += [name for group in groups for name in group.names or (group.section,)]
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`fadas explain` lists all"
+    raise ConfigError(f"unknown setting or name {key!r}; {hint}")
+
+
+def _without_algorithm(key: str) -> str:
+    """Return "local.lr" for "algorithms.fadas.local.lr"."""
+    first, *rest = key.split(".")
+    return ".".join(rest[1:]) if first == "algorithms" and len(rest) > 2 and rest[1] in OWN_SECTIONS else key
+
+
+def _matches(key: str, pattern: str) -> bool:
+    parts, expected = key.split("."), pattern.split(".")
+    return len(parts) == len(expected) and all(two in ("*", one) for one, two in zip(parts, expected, strict=True))
+
+
+def anchor(setting: Setting) -> str:
+    """Return the anchor of a section's setting on the reference page."""
+    parts = [part for part in setting.key.split(".") if part != "*"]
+    return "-".join(parts) if len(parts) > 1 else f"{parts[0]}-key"
+
+
+def heading(group: Group) -> str:
+    """Return the heading of a group that has names on the reference page."""
+    return f"{KINDS[group.section]} {', '.join(group.names)}"
+
+
+def page(group: Group, setting: Setting | None = None) -> str:
+    """Return the place of the documentation that describes a setting or a group."""
+    if setting and not group.names:
+        return f"{_PAGE}#{anchor(setting)}"
+    title = heading(group) if group.names else group.section
+    return f"{_PAGE}#{re.sub(r'[^a-z0-9_ -]', '', title.lower()).replace(' ', '-')}"
+
+
+def show_example(group: Group, setting: Setting) -> str:
+    """Return a line of TOML that sets a setting."""
+    if group.section in ("combine", "optimizer", "step_size"):
+        return f'algorithms.NAME.{group.section} = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
+    any_key = {"sweep.*.*": "sweep.NAME.eta", "profiles.*.*": "profiles.NAME.run"}
+    return f"{any_key.get(setting.key, setting.key.replace('*', 'NAME'))} = {setting.example}"
+
+
+def list_names() -> dict[str, Sequence[str]]:
+    """Return the names of the settings of each section, and the names of each kind of entry."""
+    found: dict[str, list[str]] = {}
+    for group in list_settings():
+        if group.names:
+            found.setdefault(KINDS[group.section].lower(), []).extend(group.names)
+        else:
+            found[f"[{group.section}]"] = [one.key.replace("*", "NAME") for one in group.settings]
+    return {name: found[name] for name in sorted(found, key=lambda name: not name.startswith("["))}
