@@ -1,8 +1,11 @@
 """Numbers that users give."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from fadas import validate
 from fadas.algorithms.presets import FedBuff
 from fadas.algorithms.robust import Trimmed
 from fadas.algorithms.step_sizes import Warmup
@@ -74,3 +77,26 @@ def test_whole_number_beyond_64_bits_is_refused(number):
     whole_number(seed=2**63 - 1)
     with pytest.raises(ValueError, match="seed must fit into 64 bits, the size of TOML's whole numbers, got "):
         whole_number(seed=number)
+
+
+def test_limits_are_the_documented_ones():
+    """Lowering one breaks someone's experiment."""
+    limits = {name.removeprefix("MOST_"): limit for name, limit in vars(validate).items() if name.startswith("MOST_")}
+    assert {name: limit.most for name, limit in limits.items()} == {
+        "BATCHES": 1_000_000,
+        "BATCH_SIZE": 100_000_000,
+        "BUFFER": 1_000_000,
+        "LENGTH": 100_000,
+        "POINTS": 10_000,
+        "RANK": 10_000,
+        "SCALE": 100,
+        "SEEDS": 1_000,
+        "STEPS": 1_000_000_000,
+        "THREADS": 1_024,
+        "UPDATES": 100_000_000,
+        "WIDTH": 1_000_000,
+        "WORKERS": 1_000,
+    }
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "settings.md").read_text()
+    assert all(f"{limit.most:,}" in page for name, limit in limits.items() if name != "SCALE")
+    assert str(limits["SEEDS"]) == "1,000 (each seed is a run, and the data of all runs are loaded first)"

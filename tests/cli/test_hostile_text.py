@@ -142,7 +142,7 @@ def test_error_names_a_hostile_path_as_text(tmp_path):
 
 def test_warnings_are_shown_as_text(monkeypatch, capsys):
     standard = mock.Mock()
-    monkeypatch.setattr("fadas.cli._standard", standard)
+    monkeypatch.setattr("fadas.cli.app._standard", standard)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = partial(_show_warning, set())

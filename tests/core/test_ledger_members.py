@@ -94,3 +94,17 @@ def test_number_of_clients_is_bounded(monkeypatch):
     assert Ledger(Schedule(1, 1), 5).clients == 5
     with pytest.raises(ValueError, match="a ledger holds at most 5 clients, got 6"):
         Ledger(Schedule(1, 1), 6)
+
+
+def test_membership_ends_when_client_leaves():
+    ledger = make_open_ledger(concurrency=2)
+    jobs = [*ledger.join(0), *ledger.join(1)]
+    ledger.join(2)
+    assert [ledger.is_member(client) for client in (0, 1, 2, 3)] == [True, True, True, False]
+    ledger.leave(0)
+    ledger.leave(2)
+    assert [ledger.is_member(client) for client in (0, 1, 2)] == [False, True, False]
+    ledger.drop(jobs[0])
+    assert not ledger.is_member(0)
+    ledger.join(0)
+    assert ledger.is_member(0)

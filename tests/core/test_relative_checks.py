@@ -11,6 +11,7 @@ from fadas.algorithms.presets import FedBuff
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import Model
 from fadas.core.recent_updates import RecentUpdates
+from fadas.core.records import LATEST
 from fadas.core.saved_state import load_server, save_server
 from fadas.core.server import Server
 from fadas.core.update_checks import Checks
@@ -179,3 +180,21 @@ def test_tensors_without_dense_values_are_refused(make, field):
 def test_bad_relative_settings_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         Checks(**bad)
+
+
+def test_cap_of_one_example_gives_every_client_the_same_weight():
+    server, jobs = make_open_server(Checks(examples=1), buffer=2, algorithm=Algorithm(ExampleWeighted()))
+    server.receive(make_update(jobs[0], server.model, delta=ONES, examples=1))
+    server.receive(make_update(jobs[1], server.model, delta=0 * ONES, examples=9))
+    torch.testing.assert_close(server.model.params, ONES / 2)
+
+
+@pytest.mark.parametrize("vote", [[0, LATEST, 5], [0, 1.0, LATEST], [0, -1.0, 5], [0, 1.0, 0]])
+def test_saved_votes_must_be_possible(vote):
+    recent = RecentUpdates()
+    with pytest.raises(ValueError, match="lengths and examples must be finite numbers"):
+        recent.load_state({"votes": [vote], "length": None})
+    with pytest.raises(ValueError, match="the reference must be a finite number"):
+        recent.load_state({"votes": [], "length": LATEST})
+    recent.load_state({"votes": [[0, 0.0, 5]], "length": 1.0})
+    assert recent.knows(0)

@@ -121,3 +121,25 @@ def test_only_a_fitting_tensor_is_taken():
     for wrong in (torch.ones(3, 2), torch.ones(6), torch.ones(2, 3, dtype=torch.float64)):
         with pytest.raises(ValueError, match="x belongs to another model"):
             take_tensor({"x": wrong}, "x", like)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("slot.v"), "slot.v is missing"),
+        (lambda tensors: tensors["slot.vhat"].__setitem__(1, -1e-9), "slot.vhat must not be negative"),
+    ],
+    ids=["missing", "negative"],
+)
+def test_memory_that_no_optimizer_would_have_is_refused(change, message):
+    tensors, values = as_file(*save_server(train_server(make_server(), 5)))
+    change(tensors)
+    with pytest.raises(ValueError, match=message):
+        load_server(make_server(), tensors, values)
+
+
+def test_memory_is_not_missing_before_first_step():
+    tensors, values = as_file(*save_server(train_server(make_server(), 2)))
+    assert not [name for name in tensors if name.startswith("slot.")]
+    load_server(other := make_server(), tensors, values)
+    assert len(other.updates) == 2

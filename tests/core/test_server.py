@@ -12,7 +12,7 @@ from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Ledger, Schedule
 from fadas.core.model import Model, Update
 from fadas.core.server import Server
-from fadas.errors import Diverged
+from fadas.errors import Diverged, NoUsableUpdates
 from fadas.training.flat_module import FlatModule
 from helpers.training import make_task
 from helpers.updates import NOT_FINITE, make_server, make_update
@@ -122,3 +122,26 @@ def test_mixing_uses_late_client_models_under_released_schedule():
         assert server.state.version == version + 1
         assert [server.base[job.id] is before for job in received.jobs] == [True, True, False]
         assert [job.version for job in received.jobs] == [version + 1] * 3
+
+
+def test_accepted_update_ends_streak_of_refusals():
+    """A run that gives up says which client its last updates came from, not which clients it ever refused."""
+    server, jobs = make_server()
+    assert server.receive(make_update(jobs[1], server.model, delta=NOT_FINITE)).refused
+    server.receive(make_update(jobs[0], server.model))
+    assert server.receive(make_update(jobs[2], server.model, examples=0)).refused
+    error = server.gave_up(1)
+    assert isinstance(error, NoUsableUpdates)
+    assert f"all of client {jobs[2].client}, and a step needs more clients" in str(error)
+
+
+def test_step_is_undone_as_often_as_patience_allows():
+    model = Model(torch.zeros(5), torch.zeros(2))
+    server = Server(FADAS(), Ledger(Schedule(1, 1), 6), model)
+    (job,) = server.start()
+    for _ in range(120):  # 100 + 20 * M_c
+        received = server.receive(make_update(job, model, delta=HUGE))
+        assert received.refused == "step not finite"
+        (job,) = received.jobs
+    with pytest.raises(Diverged, match="step 1 gave an optimizer's memory that is not finite"):
+        server.receive(make_update(job, model, delta=HUGE))

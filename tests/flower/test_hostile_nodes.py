@@ -58,6 +58,10 @@ def test_huge_updates_do_not_end_fadas(play, factor):
     reason = "step not finite" if factor == 0 else "norm above bound"
     assert play.last["refused"][reason] > 3
     assert find_lines(play.log, "of node 15", reason), "the log names the node"
+    levels = {record.levelname for record in play.caplog.records if f"is refused: {reason}" in record.getMessage()}
+    assert levels == {"WARNING"}
+    early = [record.levelname for record in play.caplog.records if "too early to judge" in record.getMessage()]
+    assert set(early) <= {"INFO"}, "it is nobody's fault"
     assert 4 not in {job["client"] for record in play.records for job in record["jobs"]}
 
 

@@ -89,8 +89,8 @@ def test_sweep_runs_are_named_by_points_and_marked_validation():
     assert [row.algorithm for row in rows] == ["a (a-0)", "a (a-2)"], "every folder that differs in the seed is shown"
     (axes,) = draw_axes(*runs)["time"]
     assert axes.get_ylabel() == "validation accuracy"
-    assert not axes.texts, "the runs have no common target"
+    assert [text.get_text() for text in axes.texts] == ["a (lr=0.1)", "a (lr=0.2)"], "the runs have no common target"
     assert "<td class=best>-" not in page(runs)
     (axes,) = draw_axes(FAST_RUN)["time"]
     assert axes.get_ylabel() == "test accuracy"
-    assert [text.get_text() for text in axes.texts] == ["target 60%"]
+    assert [text.get_text() for text in axes.texts] == ["target 60%", "fast"]

@@ -1,6 +1,7 @@
 """Figures show the data of the runs."""
 
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,3 +53,36 @@ def test_deployment_axes_are_in_seconds():
     assert (shown["time"], shown["timeline"]) == ("seconds", "seconds")
     assert "Compared at 20 seconds" in page([real])
     assert "Compared at virtual time 30" in page([FAST_RUN])
+
+
+def test_names_stand_at_ends_of_curves_without_overlap():
+    runs = [make_run(name, [(10, 5, 0.5), (30, 10, 0.7 + k / 1000)]) for k, name in enumerate(["a", "bb", "ccc"])]
+    (axes,) = draw_axes(*runs, make_run("early", [(10, 5, 0.5)]))["time"]
+    names = {text.get_text(): text for text in axes.texts}
+    assert names.keys() == {"target 60%", "a", "bb", "ccc", "early"}
+    assert [names[name].xy for name in ("a", "early")] == [(30, 0.7), (10, 0.5)]
+    assert [names[name].get_color() for name in ("a", "bb")] == [line.get_color() for line in axes.lines[:2]]
+    axes.figure.canvas.draw()
+    boxes = [names[name].get_window_extent() for name in ("a", "bb", "ccc")]
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+    assert axes.get_legend() is None
+
+
+def test_many_curves_have_legend_beside_plot():
+    (axes,) = draw_axes(*(make_run(f"m{k}", [(10, 5, 0.5), (30, 10, 0.7)]) for k in range(9)))["time"]
+    axes.figure.canvas.draw()
+    assert len(axes.get_legend().get_texts()) == 9
+    assert axes.get_legend().get_window_extent().x0 > axes.get_window_extent().x1
+
+
+def test_caption_says_task_seeds_and_when_target_is_reached():
+    captions = {drawn.name: drawn.caption for drawn in figures([FAST_RUN, SLOW_RUN])}
+    assert captions["time"].endswith("One seed. Reached 60% in virtual time: fast at 20, slow at 200.")
+    runs = [
+        make_run(name, [(10 * pace, 5, 0.5), (30 * pace, 10, 0.7)], seed=seed, task={"name": "digits"})
+        for name, pace in (("late", 2), ("soon", 1))
+        for seed in (1, 2)
+    ]
+    caption = next(figures(runs)).caption
+    assert "Task: digits. Mean of 2 seeds; the band is ± one std." in caption
+    assert caption.endswith("Reached 60% in virtual time: soon at 30, late at 60.")

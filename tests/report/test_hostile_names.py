@@ -18,7 +18,7 @@ POINTS = [(10, 5, 0.5), (20, 10, 0.7)]
 
 def make_hostile(name, **fields):
     """A run of this name, of which every figure is drawn, and whose updates are refused for a reason of that name."""
-    run = make_run(name, POINTS, etas=(0.1, 0.01), **fields)
+    run = make_run(name, POINTS, etas=(0.1, 0.01), **{"task": {"name": name, "clients": 3}, **fields})
     records = [dataclasses.replace(record, refused={name: 3}) for record in run.records]
     return dataclasses.replace(run, records=records, summary=dataclasses.replace(run.summary, experiment=name))
 
@@ -38,6 +38,9 @@ def test_hostile_name_is_drawn_and_written_as_text(name):
     assert f"<h1>{shown}</h1>" in html
     assert f"<td>{shown}</td>" in html
     assert find_raw(html) == set()
+    line = html_text(show_line(name))
+    assert f"One seed. Reached 60% in virtual time: {line} at " in html
+    assert f"Task: {line}. " in html or not name
     drawn = {figure.split('"')[0]: figure.split("</figure>")[0] for figure in html.split('<figure id="')[1:]}
     for kind in ("time", "updates", "delays", "eta", "lost", "timeline"):
         svg = ElementTree.fromstring("<svg" + drawn[kind].split("<svg")[1].split("</svg>")[0] + "</svg>")

@@ -96,3 +96,12 @@ def test_writer_is_ready_exactly_when_its_pause_is_over(tmp_path, slow_disk):
     slow_disk.now += 18.0
     assert writer.ready()
     writer.close()
+
+
+def test_writer_that_has_just_finished_pauses_though_nobody_waited(tmp_path, slow_disk):
+    writer = checkpoint.BackgroundWriter()
+    writer.write(tmp_path, 1, {"x": torch.ones(3)}, {})
+    writer.close()
+    assert not writer.ready()
+    slow_disk.now += 18.0
+    assert writer.ready()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fadas.runs.summary import Summary, summarise
+from fadas.runs.summary import Summary, require_counts, require_seeds, summarise
 from helpers.folders import make_record, make_summary
 
 FIRST = make_record(1, 0.2, (0, 1), time=4.0, updates=2, dropped=1, expired=1, refused={"dropped": 1})
@@ -69,3 +69,13 @@ def test_zero_is_known():
     outcome = vars(summarise([make_record(1, 0.0)]))
     table = Summary(experiment="x", algorithm="a", seed=0, place=0, **outcome).as_dict()
     assert (table["accuracy"], table["dropped"], table["tau_avg"]) == (0.0, 0, 0.0)
+
+
+def test_counts_and_seeds_are_bounded_exactly():
+    require_counts(updates=2**53)
+    require_seeds([0, 2**64 - 1])
+    with pytest.raises(ValueError, match=r"updates must be from 0 to 2\^53, got 9007199254740993"):
+        require_counts(updates=2**53 + 1)
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match=rf"a seed must be from 0 to 2\^64 - 1, got {seed}"):
+            require_seeds([seed])

@@ -10,7 +10,7 @@ from fadas.algorithms.presets import FADAS, FedBuff
 from fadas.core.ledger import Schedule
 from fadas.errors import Diverged
 from fadas.executors import Inline
-from fadas.simulation.delays import Delays
+from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.faults import Fault
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
@@ -158,3 +158,12 @@ def test_module_holds_the_current_model(task):
 def test_unknown_executor_is_named_with_the_nearest(task):
     with pytest.raises(fadas.ConfigError, match="unknown executor 'inlin'; did you mean 'inline'"):
         simulate(make_plan(FADAS(), len(task.clients)), task, FADAS(), LOCAL, executor="inlin")
+
+
+def test_records_count_dropped_and_expired_jobs_apart(task):
+    delays = Delays(Uniform(1, 3), dropout=0.4, deadline=2.5)
+    p = plan(Schedule(3, 2), len(task.clients), delays, steps=20, seed=2)
+    records, _ = run_simulation(p, task, FedBuff())
+    statistics = p.statistics()
+    assert records[-1].expired == statistics["expired"] > 0
+    assert records[-1].dropped == statistics["dropped"] > 0

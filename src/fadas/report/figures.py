@@ -13,9 +13,12 @@ import matplotlib
 import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fadas.report.text import figure_text
+from fadas.report.comparison import compare
+from fadas.report.labels import label_lines
+from fadas.report.text import figure_text, show_line
 from fadas.report.timeline import timeline
 from fadas.runs.reader import Run, group_runs
 from fadas.runs.summary import measured_accuracy
@@ -91,7 +94,24 @@ def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
             with _quiet():
                 figure = draw(groups)
             if figure is not None:  # the style also applies while the caller saves the figure
-                yield Drawn(name, title, caption + note, figure)
+                about = f" {_describe(groups)}" if name in ("time", "updates") else ""
+                yield Drawn(name, title, caption + about + note, figure)
+
+
+def _describe(groups: dict[str, list[Run]]) -> str:
+    """Return what a reader of the curves must know: the task, the number of seeds, and when the target is reached."""
+    runs = [run for group in groups.values() for run in group]
+    tasks = dict.fromkeys(show_line(str(name)) for run in runs if (name := run.config["task"].get("name")))
+    seeds = {len(group) for group in groups.values()}
+    count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+    text = f"Task: {', '.join(tasks)}. " if tasks else ""
+    text += "One seed." if seeds == {1} else f"Mean of {count} seeds; the band is ± one std."
+    comparison = compare(runs)
+    reached = sorted((row.time_to_target, row.algorithm) for row in comparison.rows if row.time_to_target is not None)
+    if comparison.target and reached:
+        times = ", ".join(f"{show_line(name)} at {time:,.0f}" for time, name in reached)
+        text += f" Reached {percent(comparison.target)} in {_clock(groups)}: {times}."
+    return text
 
 
 def save_figures(runs: Sequence[Run], folder: Path) -> None:
@@ -102,7 +122,7 @@ def save_figures(runs: Sequence[Run], folder: Path) -> None:
         drawn.save_png(folder / f"{drawn.name}.png")
 
 
-def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None:
+def curves(groups: dict[str, list[Run]], axis: str, label: str, log: bool = False) -> Figure | None:
     """Return a plot of accuracy, or None if there is no line to draw.
 
     Each group has one line: the mean over its seeds, with a band of one standard deviation. A group is left out if one
@@ -112,11 +132,14 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
         groups: The runs of each group, by its name.
         axis: The field of a record for the x axis: "time" or "updates".
         label: The label of the x axis.
+        log: Make the x axis logarithmic.
     """
     figure = Figure(figsize=(7.2, 4.2))
     axes = figure.subplots()
+    axes.set_xscale("log" if log else "linear")
+    lines: dict[str, Line2D] = {}
     for name, runs in groups.items():
-        lines = [
+        points = [
             [
                 (getattr(record, axis), accuracy)
                 for record in run.records
@@ -124,14 +147,14 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
             ]
             for run in runs
         ]
-        if not all(lines):
+        if not all(points):
             continue
-        x, values = on_common_axis([np.array(line, float) for line in lines])
-        axes.plot(x, values.mean(0), label=figure_text(name), linewidth=1.6)
+        x, values = on_common_axis([np.array(line, float) for line in points])
+        (lines[figure_text(name)],) = axes.plot(x, values.mean(0), linewidth=1.6)
         if len(runs) > 1:
             low, high = values.mean(0) - values.std(0), values.mean(0) + values.std(0)
             axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
-    if not axes.lines:
+    if not lines:
         return None
     all_runs = [run for runs in groups.values() for run in runs]
     target = all_runs[0].summary.target
@@ -143,7 +166,7 @@ def curves(groups: dict[str, list[Run]], axis: str, label: str) -> Figure | None
     held_out = all(run.config["task"].get("validation") for run in all_runs)  # a sweep's runs
     axes.set(xlabel=label, ylabel="validation accuracy" if held_out else "test accuracy")
     axes.yaxis.set_major_formatter(percent)
-    axes.legend(frameon=False, ncols=2, loc="lower right")
+    label_lines(axes, list(lines.values()), list(lines))
     return figure
 
 
@@ -165,14 +188,9 @@ def on_common_axis(lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _draw_against_time(groups: dict[str, list[Run]]) -> Figure | None:
-    clock = _clock(groups)
-    figure = curves(groups, "time", clock)
-    if figure:
-        ends = [run.records[-1].time for runs in groups.values() for run in runs]
-        if max(ends) > 5 * min(ends):  # a linear axis would squeeze the other runs beside slow synchronous ones
-            figure.axes[0].set_xscale("log")
-            figure.axes[0].set_xlabel(f"{clock} (log scale)")
-    return figure
+    ends = [run.records[-1].time for runs in groups.values() for run in runs]
+    log = max(ends) > 5 * min(ends)  # a linear axis would squeeze the other runs beside slow synchronous ones
+    return curves(groups, "time", f"{_clock(groups)} (log scale)" if log else _clock(groups), log)
 
 
 def _clock(groups: dict[str, list[Run]]) -> str:

@@ -92,7 +92,7 @@ def _figure(drawn: Drawn) -> str:
     svg = svg[svg.index("<svg") :]
     # matplotlib uses the same ids in every figure, but an id must be unique within the page
     svg = re.sub("<[^>]*>", lambda tag: re.sub(r'id="|url\(#|href="#', rf"\g<0>{drawn.name}-", tag[0]), svg)
-    caption = f"<figcaption>{drawn.caption}</figcaption>"
+    caption = f"<figcaption>{html_text(drawn.caption)}</figcaption>"
     return f'<h2>{drawn.title}</h2><figure id="{drawn.name}">{svg}{caption}</figure>\n'
 
 
