@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 BIN = "Scripts" if os.name == "nt" else "bin"
 GENERATED = {"PKG-INFO", "setup.cfg"}  # by setuptools, in every source distribution
 INDIRECT = {"pandas", "ray", "flwr", "transformers", "peft"}  # large, and never needed without an extra
+SMALL = 2e6  # bytes: smaller distributions share a row of the table
 TEMPLATES = ("classification", "regression", "language", "method")
 
 # Runs in the new environment.
@@ -168,11 +169,15 @@ def check_types(python: Path, work: Path) -> None:
 def print_table(found: list) -> None:
     """Print what is installed, the largest first, as the table of docs/contributing.md."""
     rows = sorted((row for row in found if normal(row[0]) not in ("pip", "setuptools")), key=lambda row: -row[3])
-    print("\n| distribution | version | MB | required by |\n|---|---|---:|---|")
-    for name, version, _, size in rows:
-        users = sorted(row[0] for row in rows if normal(name) in required_names(row[2]))
-        print(f"| {name} | {version} | {size / 1e6:.1f} | {', '.join(users)} |")
-    print(f"\n{len(rows)} distributions, {sum(row[3] for row in rows) / 1e6:.0f} MB")
+    print("\n| distribution | MB | required by |\n|---|---:|---|")
+    for name, _, _, size in rows:
+        if size >= SMALL:
+            users = sorted(row[0] for row in rows if normal(name) in required_names(row[2]))
+            print(f"| {name} | {size / 1e6:.1f} | {', '.join(users)} |")
+    small = [row for row in rows if row[3] < SMALL]
+    names = ", ".join(f"{name} {size / 1e6:.2f}" for name, _, _, size in small)
+    print(f"| {names} | {sum(row[3] for row in small) / 1e6:.1f} | |")
+    print(f"\n{len(rows)} distributions, {sum(row[3] for row in rows) / 1e6:,.0f} MB")
 
 
 def main() -> int:
