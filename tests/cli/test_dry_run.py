@@ -159,11 +159,11 @@ def test_probe_measures_batches_as_a_whole(task):
 
     def collect_in_batches(job):
         if next(number) % 10 == 0:
-            time.sleep(0.1)
+            time.sleep(0.3)
         return collect(job)
 
     simulation.executor.collect = collect_in_batches
-    assert probe(simulation, 60).update == pytest.approx(0.01, rel=0.7)
+    assert probe(simulation, 60).update == pytest.approx(0.03, rel=0.5)
 
 
 def test_time_is_in_words():

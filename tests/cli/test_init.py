@@ -2,7 +2,6 @@
 
 import json
 import re
-import resource
 import shlex
 
 import pytest
@@ -11,6 +10,7 @@ from fadas.cli.projects.init import Template, read_template
 from helpers.cli import ROOT, call_fadas, run_fadas
 from helpers.pages import read_blocks
 
+resource = pytest.importorskip("resource")
 TEMPLATES = [template.value for template in Template]
 
 
