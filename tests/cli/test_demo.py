@@ -18,5 +18,5 @@ def test_demo_runs_the_experiment_outside_the_checkout(tmp_path):
     )
     assert code == 0  # it has finished with the same settings: nothing is trained again
     text = run_fadas("demo", "--only", "fedams", "--seed", "1", "--dry-run", cwd=tmp_path, **data).stdout
-    assert "1 runs in runs/demo; 0 have finished" in text
+    assert "runs in runs/demo: 1; finished, would be skipped: 0;" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]

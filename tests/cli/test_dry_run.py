@@ -52,7 +52,7 @@ def test_dry_run_shows_runs_and_writes_nothing(folder, options):
         ["fadas", "2", "1", "30"],
         ["fedbuff", "2", "1", "30"],
     ]
-    assert "4 runs in runs/mine; 0 have finished and would be skipped; 120 updates are left to train" in text
+    assert "runs in runs/mine: 4; finished, would be skipped: 0; 120 updates left to train" in text
     assert "estimate: about " in text
     assert f"with the executor {options[1] if options else 'batched'} (fadas " in text
     assert tree(folder) == before
@@ -81,7 +81,7 @@ def test_dry_run_names_finished_runs(folder):
 def test_dry_run_of_sweep_counts_points_and_writes_nothing(folder):
     before = tree(folder)
     text = run_fadas("sweep", "x.toml", "--dry-run", "--allow-code", cwd=folder).stdout
-    assert "10 runs in runs/mine-sweep; 0 have finished and would be skipped; 300 updates are left" in text
+    assert "runs in runs/mine-sweep: 10; finished, would be skipped: 0; 300 updates left" in text
     halving = ["--halving", "--set", "run.eval_every=1", "-j", "2", "--json"]
     found = json.loads(run_fadas("sweep", "x.toml", "--dry-run", "--allow-code", *halving, cwd=folder).stdout)
     # five points to an eighth, two of them to half, one of these to the end

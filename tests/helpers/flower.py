@@ -7,6 +7,7 @@ from logging import INFO
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -62,7 +63,15 @@ def stay_silent(message):
 
 
 def answer_error(code, reason=""):
-    return lambda message: [Message(Error(code, reason), reply_to=message)]
+    """Answer with an error. Where a node is gone, the SuperLink answers under its own number."""
+
+    def answer(message):
+        reply = Message(Error(code, reason), reply_to=message)
+        if code in (ErrorCode.NODE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE):
+            reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID
+        return [reply]
+
+    return answer
 
 
 def answer_records(**records):
@@ -100,7 +109,7 @@ class Nodes(Grid):
     def __init__(self, clock, nodes, untaken=()):
         self.clock, self.nodes, self.untaken = clock, nodes, untaken
         self.pushed = []  # (time, node) of every message that was taken
-        self.mail = []  # (due, reply)
+        self.mail = []  # (due, node, reply)
         self.heard = []  # the node of every reply that was delivered
         self.most = 0  # messages under way at once
 
@@ -133,15 +142,15 @@ class Nodes(Grid):
             due = now + node.latency
             stays = all(node.is_connected(t) for t in np.arange(now, due, 0.1))
             replies = node.answer(message) if stays else node.farewell(message)
-            self.mail += [(due + getattr(reply, "delay", 0.0), reply) for reply in replies]
+            self.mail += [(due + getattr(reply, "delay", 0.0), id, reply) for reply in replies]
         return ids
 
     def pull_messages(self, message_ids):
         self.most = max(self.most, len(list(message_ids)))
-        due = [reply for when, reply in self.mail if when <= self.clock.now]
-        self.mail = [(when, reply) for when, reply in self.mail if when > self.clock.now]
-        self.heard += [reply.metadata.src_node_id for reply in due]
-        return due
+        due = [(node, reply) for when, node, reply in self.mail if when <= self.clock.now]
+        self.mail = [mail for mail in self.mail if mail[0] > self.clock.now]
+        self.heard += [node for node, _ in due]
+        return [reply for _, reply in due]
 
     def times(self, id):
         """When messages to this node were taken."""

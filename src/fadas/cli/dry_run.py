@@ -240,8 +240,8 @@ def _show(rows: Sequence[Row], speeds: Mapping[str, Speed], root: Path, json_: b
     head = ["algorithm", "seed", "runs", "updates\neach", "state", "time"]
     print_table(head, [[*row, each] for row, each in zip(cells, times, strict=True)])
     total, skipped = sum(row.runs for row in rows), sum(row.finished for row in rows)
-    left = f"{sum(row.left for row in rows):,.0f} updates are left to train"
-    print_line(f"{total} runs in {root}; {skipped} have finished and would be skipped; {left}")
+    left = f"{sum(row.left for row in rows):,.0f} updates left to train"
+    print_line(f"runs in {root}: {total}; finished, would be skipped: {skipped}; {left}")
     if speeds:
         print_line(f"estimate: {describe_time(sum(seconds))}")
         trained = ", ".join(f"{label} {speed.updates:,} updates" for label, speed in speeds.items())

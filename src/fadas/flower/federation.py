@@ -9,7 +9,7 @@ from logging import INFO, WARNING
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -240,10 +240,11 @@ class Federation:
             reason = self.server.refuse_late(self.mailbox.jobs.get(id))
             log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
             return
-        node = self.mailbox.asked[id]
-        if reply.metadata.src_node_id != node:  # Flower refuses such replies too
+        node, sender = self.mailbox.asked[id], reply.metadata.src_node_id
+        is_notice = sender == SUPERLINK_NODE_ID and reply.has_error()  # the SuperLink says that a node is gone
+        if sender != node and not is_notice:  # Flower refuses such replies too
             self.server.refused["wrong node"] += 1
-            log(WARNING, "a reply of node %s is refused: node %s was asked", reply.metadata.src_node_id, node)
+            log(WARNING, "a reply of node %s is refused: node %s was asked", sender, node)
             return
         job = self.mailbox.remove(id)
         if reply.has_error():
