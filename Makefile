@@ -4,7 +4,7 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: demo docs docs-serve test test-docs lint test-browser test-crash test-flower test-language test-mutants pictures clean
+.PHONY: demo dist docs docs-serve test test-docs lint test-browser test-crash test-flower test-language test-mutants pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
@@ -29,6 +29,13 @@ docs-serve: docs
 # A warning of the build, a dead link or anchor, an example that fails, a page outside the navigation.
 test-docs: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/system/test_docs.py tests/system/test_site.py
+
+# Wheel and source distribution in dist/, installed outside the checkout and tried there: five minutes, 1 GB in /tmp.
+dist: .venv/.dev
+	rm -rf dist src/fadas.egg-info
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pyproject-build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tests/check_dist.py dist
 
 # The report in a real browser: installs Debian's Chromium where it can.
 test-browser: .venv/.dev

@@ -19,22 +19,26 @@ ROOT = Path(__file__).parent.parent
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
 TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
-    "combine": "## Combine rules\n\nValues of `combine` in `[algorithms.NAME]`: a name or a table.",
-    "optimizer": "## Server optimizers\n\nValues of `optimizer` in `[algorithms.NAME]`: a name or a table.",
-    "step_size": "## Step sizes\n\nValues of `step_size` in `[algorithms.NAME]`: a name or a table.",
+    "combine": "## Combine rules\n\nA combine rule turns the M updates of a step into one pseudo-gradient. It is a "
+    'name or a table in `[algorithms.NAME]`: `combine = "median"` or `combine = {name = "trimmed", trim = 2}`.',
+    "optimizer": "## Server optimizers\n\nThe server optimizer turns the pseudo-gradient into the next model. It is a "
+    'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
+    "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
+    '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
 }
 # Public names of packages whose __init__.py has no __all__, beside those of `fadas` itself.
 PUBLIC = {
     "core": "ledger.Job ledger.Step model.ServerState server.Received server_step.UpdateRule records.JobRecord",
-    "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto delays.Table "
-    "faults.Fault planner.replan snapshot.take snapshot.restore",
-    "tasks": "task.Subsets digits.digits cifar.cifar glue.glue files.files files.from_huggingface partition.deal",
+    "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
+    "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
+    "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
+    "partition.deal",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
     "flower": "messages.job_seed",
-    "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary sinks.Sink "
-    "sinks.TensorBoard",
+    "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary summary.Outcome "
+    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard",
     "report": "comparison.compare comparison.Comparison comparison.Row html.write_report figures.save_figures",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",
@@ -62,9 +66,9 @@ def write_settings(section: str = "") -> str:
             parts.append(f"### {heading(group)}")
         else:
             parts.append(f"## {TITLES.get(group.section, f'[{group.section}]')}")
-            parts.append(f"*For {WHERE[group.section]}.*")
-        table = write_table(group) if group.settings else "It has no settings."
-        parts += [group.summary, group.description, table]
+        table = write_table(group) if group.settings else "No settings."
+        where = "" if group.names else f"Applies to {WHERE[group.section]}."
+        parts += [" ".join(filter(None, [group.summary, where])), group.description, table]
     if not parts:
         raise ValueError(f"there is no section {section!r}")
     return "\n\n".join(filter(None, parts))
@@ -83,6 +87,7 @@ def write_table(group: Any) -> str:
             key = f"[{key}]{{#{anchor(one)}}}"
         of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
         example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
+        example += "{.short}" * (len(example) < 26 and not named)  # stays on one line where there is room
         cells = [key, re.sub(r'("[^"]+")', r"`\1`", one.type), default, escape(one.meaning), example]
         lines.append(f"| {' | '.join([*cells, one.concerns or 'all methods'][: 5 + named])} |")
     return "\n".join(lines)
@@ -186,8 +191,8 @@ def write_object(name: str, thing: Any) -> str:
     kind = "class" if inspect.isclass(thing) else "function" if inspect.isroutine(thing) else "data"
     if inspect.isclass(thing) and issubclass(thing, Exception):
         kind = "exception"
-    members = "\n   :members:" if kind == "class" else ""
-    return f"```{{eval-rst}}\n.. auto{kind}:: {name}{members}\n```"
+    option = {"class": "\n   :members:", "data": "\n   :no-value:"}.get(kind, "")
+    return f"```{{eval-rst}}\n.. auto{kind}:: {name}{option}\n```"
 
 
 GENERATORS: dict[str, Callable[..., str]] = {"settings": write_settings, "cli": write_commands, "api": write_api}
@@ -232,7 +237,7 @@ def show_sources(app: Any) -> Iterator[tuple[str, dict[str, Any], str]]:
 def adapt_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Turn the Markdown tables of a docstring into reStructuredText. Runs before napoleon."""
     if what in ("attribute", "property"):
-        lines.insert(0, "")  # else napoleon takes the text before a colon for a type
+        lines[:0] = ["..", ""]  # an empty comment: else napoleon takes the text before a colon for a type
     result: list[str] = []
     in_table = False
     for line in lines:
@@ -250,8 +255,19 @@ def adapt_docstring(app: Any, what: str, name: str, thing: Any, options: Any, li
 
 
 def skip_fields(app: Any, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the fields of a NamedTuple, whose docstrings say nothing: `Attributes` describes them."""
-    return True if type(thing).__name__ == "_tuplegetter" else None
+    """Leave out fields that the class's docstring describes: those of a NamedTuple, and defaults that are functions."""
+    is_default = what == "class" and inspect.isfunction(thing) and "." not in thing.__qualname__
+    return True if type(thing).__name__ == "_tuplegetter" or is_default else None
+
+
+def simplify_signature(
+    app: Any, what: str, name: str, thing: Any, options: Any, arguments: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Show defaults that are no literals by name: `loss=<function cross_entropy>` becomes `loss=cross_entropy`."""
+    if arguments:
+        arguments = re.sub(r"<function (?:\w+\.)*(\w+)>", r"\1", arguments)
+        arguments = re.sub(r"<function <lambda>>|<factory>", "...", arguments)
+    return arguments, returns
 
 
 def find_type(app: Any, env: Any, node: Any, content: Any) -> Any:
@@ -272,6 +288,7 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("doctree-resolved", link_sources)
     app.connect("html-collect-pages", show_sources)
     app.connect("autodoc-process-docstring", adapt_docstring, priority=400)
+    app.connect("autodoc-process-signature", simplify_signature)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", find_type)
     return {"parallel_read_safe": True}

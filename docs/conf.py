@@ -30,6 +30,7 @@ smartquotes = False  # they turn --json into a dash
 default_role = "code"  # docstrings write code between single backticks, as Markdown does
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+toc_object_entries = False  # each class has a heading of its own
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True

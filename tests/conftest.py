@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fadas.executors.processes import can_fork
 from fadas.tasks.task import Task
 
 pytest.register_assert_rewrite("helpers")
@@ -37,6 +38,15 @@ for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  #
 os.environ["FADAS_ALLOW_CODE"] = "1"  # experiment files name code of the tests; one test checks that it is refused
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data" / "datasets.py"  # rebuilds the official data sets, where it exists
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what runs on the processes executor where processes cannot be forked."""
+    if can_fork():
+        return
+    for item in items:
+        if "processes" in getattr(getattr(item, "callspec", None), "params", {}).values():
+            item.add_marker(pytest.mark.skip(reason="processes are forked on Linux only, and without a GPU"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,9 +8,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or the
 
 
 class ConfigError(ValueError):
-    """A mistake in what the user gave. The message is one line that the user can act on.
+    """A mistake in settings, files or code that the user gave. The message is one line and says what to do.
 
-    A subclass states a fact whose remedy depends on the command. Each command adds its own advice
+    The messages of its subclasses state a fact. What to do depends on the command, and each command adds its own advice
     (see `fadas.cli.options.with_advice`).
 
     Example:
@@ -54,7 +54,7 @@ class Unsuitable(ValueError):
 
 
 class FadasWarning(UserWarning):
-    """Something that the user probably did not mean. The command line prints it on one line."""
+    """A warning of something that the user probably did not intend. The command line prints it on one line."""
 
 
 class Interrupted(Exception):
@@ -66,7 +66,7 @@ class NoUsableUpdates(ConfigError):
 
 
 class Diverged(ArithmeticError):
-    """Training stopped early: the model, or the clients' updates, can no longer be used.
+    """Training stopped early, because the model or the clients' updates can no longer be used.
 
     Example:
         >>> try:
@@ -77,7 +77,7 @@ class Diverged(ArithmeticError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """An error for a name that is not known. It suggests the nearest known name, or lists all of them."""
+    """Return the error for an unknown name. It suggests the nearest known name, or lists all of them."""
     names = sorted(known)
     prefix = name.rpartition(".")[0]
     short = {other.rpartition(".")[2]: other for other in names if other.rpartition(".")[0] == prefix}
@@ -87,5 +87,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type where it has none."""
+    """Return the first line of an error's message, or the error's type if there is no message."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -30,12 +30,12 @@ _DIGEST = "__fadas_digest__"  # an attribute of the user's modules: a digest of 
 
 
 def is_table(value: Any) -> TypeGuard[Table]:
-    """Is this a table, as TOML and JSON have them?"""
+    """Return whether this is a table, as TOML and JSON have them."""
     return isinstance(value, Mapping)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
-    """Is this a list or a tuple?"""
+    """Return whether this is a list or a tuple."""
     return isinstance(value, list | tuple)
 
 

@@ -1,6 +1,7 @@
 """What the benchmarks claim beside speed."""
 
 import json
+import sys
 import time
 
 import numpy as np
@@ -13,7 +14,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.algorithms.step_sizes import Constant
 from fadas.cli.bench import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.cli.bench.cpu import alive
-from fadas.cli.bench.machine import free_share
+from fadas.cli.bench.machine import free_share, peak_memory
 from fadas.cli.bench.plan import plain_loop as plain_events
 from fadas.cli.bench.workloads import LOCAL, mlp, plain_loop
 from fadas.core.ledger import Schedule
@@ -131,3 +132,9 @@ def test_plan_benchmark_compares_with_plain_loop():
     assert [row["clients"] for row in rows] == [10_000, 100_000, 1_000_000]
     for row in rows:
         assert row["ratio"] == pytest.approx(row["plain_us_per_update"] / row["us_per_update"])
+
+
+def test_peak_memory_is_in_mebibytes_and_unknown_on_windows(monkeypatch):
+    assert 30 < peak_memory() < 100_000
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert peak_memory() is None

@@ -24,7 +24,8 @@ def explain(*key) -> str:
 def test_setting_shows_type_default_example_methods_and_page():
     assert explain("schedule.buffer").splitlines() == [
         "schedule.buffer: whole number, required",
-        "  M, the number of updates per server step.",
+        "  M, the number of updates per server step. FedAsync always takes 1, and synchronous methods take",
+        "  M_c.",
         "  example:  schedule.buffer = 5",
         "  concerns: fadas, fadas-da, fedbuff, ca2fl, custom",
         "  page:     docs/reference/settings.md#schedule-buffer",
@@ -35,7 +36,7 @@ def test_setting_shows_type_default_example_methods_and_page():
 
 def test_method_shows_summary_and_settings():
     text = explain("fadas-da")
-    assert text.startswith("fadas-da: method\n  FADAS with the delay-adaptive step size")
+    assert text.startswith("fadas-da: method\n  FADAS with a delay-adaptive step size")
     assert "  tau_c: whole number, default: 8\n" in text
     assert "example: [algorithms.fadas-da]" in text
     assert "docs/reference/settings.md#method-fadas-da" in text

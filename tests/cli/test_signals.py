@@ -144,7 +144,7 @@ def test_interrupted_watch_says_that_runs_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fadas.cli.terminal.time.sleep", interrupt)
     code, _, told = call_fadas("watch", tmp_path)
-    assert (code, told) == (130, "fadas: interrupted; the runs themselves go on\n")
+    assert (code, told) == (130, "fadas: interrupted; the runs continue\n")
 
 
 def test_ignored_signal_stays_ignored(folder):

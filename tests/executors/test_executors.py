@@ -17,8 +17,6 @@ from helpers.training import LOCAL, make_task, run_simulation
 def test_every_executor_agrees_with_inline(name, delays, tmp_path):
     if name == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
-    if name == "processes" and torch.cuda.is_available():
-        pytest.skip("there is a GPU")
     if name == "ray":
         pytest.skip("each run would start processes of its own: see test_ray.py")
     device = "cuda" if name == "cuda" else "cpu"

@@ -27,6 +27,7 @@ def test_setting_has_meaning_and_valid_example(group):
     makers = {"": SECTIONS.get(group.section)} | {name: REGISTRIES[group.section][name] for name in group.names}
     for setting in group.settings:
         assert setting.meaning, setting
+        assert setting.example != setting.default, setting
         example = tomllib.loads(f"value = {setting.example}")["value"]
         for make in filter(None, makers.values()):
             _, hints = parameters_of(make, group.section)

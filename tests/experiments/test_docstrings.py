@@ -42,7 +42,7 @@ def test_docstring_is_split_into_its_parts():
 def test_docstring_of_partial_and_callable_object():
     assert read_docstring(partial(scale, 1)) == read_docstring(scale)
     assert read_docstring(EXECUTORS["auto"]).arguments["compile"].startswith("Compile the network")
-    assert read_docstring(fadas.Checks).arguments["norm"] == "The largest norm that a delta may have. None: any."
+    assert read_docstring(fadas.Checks).arguments["norm"] == "The largest norm that a delta may have. None: no limit."
 
 
 def test_missing_docstring_is_empty():

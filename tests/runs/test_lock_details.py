@@ -124,3 +124,20 @@ def test_forked_process_does_not_remove_its_parents_folder(tmp_path):
     assert run_in_fork(release) == 0
     lock.require_held(tmp_path / "a-0")
     lock.release(tmp_path / "a-0")
+
+
+def test_lock_file_is_closed_before_removal_without_fcntl(tmp_path, monkeypatch):
+    """Windows has no fcntl, and refuses to remove an open file."""
+    monkeypatch.setattr(lock, "fcntl", None)
+    place = tmp_path / "a-0"
+    lock.acquire(place)
+    (file,) = lock._held.values()
+    unlink = type(place).unlink
+
+    def refuse_open_file(path):
+        assert file.closed
+        unlink(path)
+
+    monkeypatch.setattr(type(place), "unlink", refuse_open_file)
+    lock.release(place)
+    assert not place.exists()

@@ -13,7 +13,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 WITH_EXAMPLES = [path for path in PAGES if read_blocks(path)]
 LONGEST = 1500  # words of a page
-LONGER = ("docs/reproduction.md", "docs/reference/", "docs/explanation/performance.md")
+LONGER = ("docs/reproduction.md", "docs/reference/")
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda path: path.relative_to(ROOT).as_posix())

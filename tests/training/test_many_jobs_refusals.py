@@ -9,6 +9,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.errors import Unsuitable
 from fadas.executors import EXECUTORS, Batched
+from fadas.executors.processes import can_fork
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import cross_entropy
@@ -71,7 +72,7 @@ def test_refusal_before_the_run_names_executors_that_take_every_task():
     with pytest.raises(ValueError, match="dropout draws other random numbers") as refused:
         simulate(make_plan(FADAS()), task, FADAS(), LOCAL_DECAY, executor="batched")
     assert str(refused.value).endswith("use another executor: inline or processes")
-    for name in ("inline", "processes"):
+    for name in ("inline", *(["processes"] if can_fork() else [])):
         pass_preflight(EXECUTORS[name](task, LOCAL_DECAY, 0))
 
 
@@ -151,7 +152,7 @@ def test_modules_sharing_trainable_parameters_are_refused():
     body = nn.Linear(6, 6)
     task = make_even_task(lambda: nn.Sequential(body, nn.ReLU(), nn.Linear(6, 3)))
     timeline = plan(FADAS().schedule(3, 2), 6, steps=2, seed=1)
-    for executor in ("auto", "inline", "processes", "batched"):
+    for executor in ("auto", "inline", "batched", *(["processes"] if can_fork() else [])):
         with pytest.raises(ValueError, match=r"share the trainable parameter '0.weight'"):
             simulate(timeline, task, FADAS(), LocalSGD(), executor=executor)
     body.requires_grad_(False)  # as in LoRA

@@ -21,18 +21,18 @@ from fadas.validate import InvalidValue
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What the server does with M updates, and the schedule that goes with it.
+    """What the server does with M updates: a combine rule, an optimizer and a step size, with a schedule.
 
     Args:
-        combine: The M updates -> the pseudo-gradient.
-        optimizer: The model, the pseudo-gradient and the step size -> the next model.
-        step_size: The server step -> eta_t.
+        combine: Combines the M updates into one pseudo-gradient.
+        optimizer: Computes the next model from the model, the pseudo-gradient and the step size.
+        step_size: Computes the step size eta_t of each server step.
         refill: When a freed slot goes to the next idle client. See `fadas.Schedule`.
         buffer: The method's own M, if it has one (FedAsync: 1). None: the experiment's M or, with `refill = "round"`,
             M_c.
-        statistics: The weight of a step's BatchNorm statistics beside those so far. 1 replaces them by the mean over
-            the step's clients; a smaller weight is a running average. None: the step size for the combine rule
-            "mixing", else 1. Training does not see the global statistics.
+        statistics: The weight of a step's BatchNorm statistics in a running average, above 0 and at most 1. 1 replaces
+            the statistics by the mean over the step's clients. None: the step size for the combine rule "mixing",
+            else 1. Only evaluation uses the global statistics.
 
     Example:
         >>> Algorithm(combine=StalenessWeighted(), optimizer=AMSGrad(), step_size=DelayAdaptive(0.01, tau_c=8))
@@ -52,17 +52,25 @@ class Algorithm:
 
     @property
     def effective_statistics(self) -> float | None:
-        """The weight of a step's BatchNorm statistics; None: the step size."""
+        """The weight of a step's BatchNorm statistics in a running average. None: the step size."""
         return 1.0 if self.statistics is None and not isinstance(self.combine, Mixing) else self.statistics
 
     def schedule(self, concurrency: int, buffer: int) -> Schedule:
-        """Return the method's schedule in an experiment with this M_c and M."""
+        """Return the method's schedule in an experiment with this M_c and M.
+
+        Args:
+            concurrency: M_c, the number of clients that train at the same time.
+            buffer: M, the number of updates per server step. Ignored by methods with an M of their own.
+
+        Example:
+            >>> FADAS().schedule(concurrency=25, buffer=5)
+        """
         return Schedule(concurrency, self.buffer or (concurrency if self.refill == "round" else buffer), self.refill)
 
     def apply(
         self, state: ServerState, step: Step, updates: Sequence[Update], clients: int, eta: float | None = None
     ) -> ServerState:
-        """Lines 9 to 16 of Algorithm 1. Pure: writes to no argument.
+        """Take a server step: lines 9 to 16 of Algorithm 1. No argument is changed.
 
         Args:
             state: The state before the step.

@@ -83,7 +83,7 @@ class ExampleWeighted:
 
 @dataclass(frozen=True)
 class StalenessWeighted:
-    """FedBuff's scaling: the sum of the M deltas with the weights 1/sqrt(1 + tau), divided by M.
+    """FedBuff's scaling: the sum of the M deltas, each with the weight 1/sqrt(1 + tau), divided by M.
 
     Args:
         normalize: Divide by the sum of the weights instead of M.
@@ -124,11 +124,13 @@ class Calibrated:
     pseudo-gradient is h + mean(delta_i - h_i), where the mean is over the M updates.
 
     If a client reports twice within a step, both updates are compared to the same h_i, and the later one becomes the
-    new h_i. The slots hold each h_i, and the sum of all h_i instead of their mean, because N grows in a deployment.
+    new h_i. The server keeps one vector of the model's size for every client that has reported.
 
     Example:
         >>> Algorithm(combine=Calibrated())
     """
+
+    # The slots hold each h_i, and the sum of all h_i instead of their mean, because N grows in a deployment.
 
     def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
         """Return the pseudo-gradient, and the slots of the clients that reported."""

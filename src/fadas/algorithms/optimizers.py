@@ -18,7 +18,9 @@ Slots = Mapping[str, Tensor]
 
 
 class Optimizer(Protocol):
-    """A server optimizer.
+    """What a server optimizer must have: a method that returns the next parameters.
+
+    Its memory is kept in `slots`, as named tensors.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class SGD:
-    """x + eta * delta, with optional heavy-ball momentum.
+    """Adds eta * delta to the model, with optional heavy-ball momentum.
 
     Args:
         momentum: The decay rate of the momentum m = momentum * m + delta. 0: no momentum.
@@ -100,7 +102,7 @@ class _Adaptive:
 
 @dataclass(frozen=True)
 class Adam(_Adaptive):
-    """Exponential moving averages of delta and of its square. No bias correction by default, as in FedAdam.
+    """Adam: moving averages of delta and of its square. No bias correction by default, as in FedAdam.
 
     Args:
         beta1: The decay rate of m, the mean of delta.
@@ -109,13 +111,13 @@ class Adam(_Adaptive):
         bias_correction: Correct m and v for their start at zero.
 
     Example:
-        >>> Algorithm(optimizer=Adam(beta2=0.999, eps=1e-3), step_size=Constant(0.01))
+        >>> Algorithm(optimizer=Adam(beta1=0.8, beta2=0.999, eps=1e-3), step_size=Constant(0.01))
     """
 
 
 @dataclass(frozen=True)
 class AMSGrad(_Adaptive):
-    """Adam whose denominator never shrinks: vhat = max(vhat, v). No bias correction by default, as in FADAS.
+    """AMSGrad: Adam whose denominator never shrinks, vhat = max(vhat, v). No bias correction by default, as in FADAS.
 
     Args:
         beta1: The decay rate of m, the mean of delta.
@@ -125,7 +127,8 @@ class AMSGrad(_Adaptive):
         floor: The smallest vhat. The authors of FedAMS use eps here.
 
     Example:
-        >>> Algorithm(optimizer=AMSGrad(beta1=0.9, beta2=0.99), step_size=Constant(0.001))
+        >>> Algorithm(optimizer=AMSGrad(beta1=0.8, beta2=0.999, eps=1e-6), step_size=Constant(0.001))
+        >>> AMSGrad(floor=1e-8)
     """
 
     floor: float = 0.0
@@ -141,7 +144,7 @@ class AMSGrad(_Adaptive):
 
 @dataclass(frozen=True)
 class Yogi(_Adaptive):
-    """Adam whose v changes by at most (1 - beta2) delta^2 per step, whatever v is.
+    """Yogi: Adam whose v changes by at most (1 - beta2) delta^2 per step, whatever v is.
 
     Args:
         beta1: The decay rate of m, the mean of delta.
@@ -150,7 +153,7 @@ class Yogi(_Adaptive):
         bias_correction: Correct m and v for their start at zero.
 
     Example:
-        >>> Algorithm(optimizer=Yogi(eps=1e-3), step_size=Constant(0.01))
+        >>> Algorithm(optimizer=Yogi(beta1=0.8, beta2=0.999, eps=1e-3), step_size=Constant(0.01))
     """
 
     def second_moment(self, v: Tensor, delta: Tensor) -> Tensor:
@@ -161,14 +164,14 @@ class Yogi(_Adaptive):
 
 @dataclass(frozen=True)
 class Adagrad:
-    """Divides by the root of the sum of all squared deltas so far, with optional momentum.
+    """Adagrad: divides by the root of the sum of all squared deltas so far, with optional momentum.
 
     Args:
         beta1: The decay rate of m, the mean of delta. 0: no momentum.
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> Algorithm(optimizer=Adagrad(eps=1e-3), step_size=Constant(0.1))
+        >>> Algorithm(optimizer=Adagrad(beta1=0.9, eps=1e-3), step_size=Constant(0.1))
     """
 
     beta1: float = 0.0
@@ -187,7 +190,7 @@ class Adagrad:
 
 @dataclass(frozen=True)
 class Torch:
-    """Any `torch.optim` optimizer, by class name. It takes -delta as the gradient.
+    """Any optimizer of `torch.optim`, by class name. Its gradient is -delta.
 
     Args:
         optimizer: The name of a class in `torch.optim`.

@@ -11,7 +11,7 @@ from fadas.validate import one_of
 
 
 def FADAS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Buffered asynchronous AMSGrad (Algorithm 1).
+    """FADAS, Algorithm 1 of the paper: asynchronous updates in a buffer, and AMSGrad on the server.
 
     Args:
         eta: The server's step size.
@@ -20,7 +20,7 @@ def FADAS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FADAS(eta=0.001, beta2=0.99)
+        >>> FADAS(eta=0.003, beta1=0.8, beta2=0.999, eps=1e-6)
     """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta))
 
@@ -33,31 +33,31 @@ def FADAS_DA(
     beta2: float = 0.99,
     eps: float = 1e-8,
 ) -> Algorithm:
-    """FADAS with the delay-adaptive step size: smaller steps if an update is staler than tau_c.
+    """FADAS with a delay-adaptive step size: smaller steps if an update is staler than tau_c.
 
     Args:
         eta: The step size for fresh updates.
         tau_c: The largest delay that leaves the step size as it is.
-        form: How the step size falls beyond tau_c. See `fadas.algorithms.DelayAdaptive`.
+        form: How the step size falls beyond tau_c: "scaled" to eta / tau_max, or "capped" to min(eta, 1 / tau_max).
         beta1: The decay rate of the first moment.
         beta2: The decay rate of the second moment.
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FADAS_DA(eta=0.001, tau_c=8)
+        >>> FADAS_DA(eta=0.003, tau_c=10, beta1=0.8, beta2=0.999, eps=1e-6)
     """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), DelayAdaptive(eta, tau_c, form))
 
 
 def FedBuff(eta: float = 1.0, staleness_weights: bool = False) -> Algorithm:
-    """Buffered asynchronous averaging, optionally with weights 1/sqrt(1 + tau).
+    """FedBuff: asynchronous updates in a buffer, whose mean is added to the model.
 
     Args:
         eta: The server's step size.
         staleness_weights: Weight each update by 1/sqrt(1 + tau).
 
     Example:
-        >>> FedBuff(eta=1.0, staleness_weights=True)
+        >>> FedBuff(eta=0.3, staleness_weights=True)
     """
     return Algorithm(StalenessWeighted() if staleness_weights else Mean(), SGD(), Constant(eta))
 
@@ -68,7 +68,7 @@ def FedAsync(
     a: float | None = None,
     b: float = 4,
 ) -> Algorithm:
-    """Asynchronous mixing: each client's model enters the global model on arrival, with weight alpha * s(tau).
+    """FedAsync: each client's model is mixed into the global model on arrival, with the weight alpha * s(tau).
 
     | `staleness`  | s(tau)                                              | default of `a` |
     |--------------|-----------------------------------------------------|----------------|
@@ -83,7 +83,7 @@ def FedAsync(
         b: The largest delay with the full weight. Used by "hinge" only.
 
     Example:
-        >>> FedAsync(alpha=0.6, staleness="hinge", a=10, b=4)
+        >>> FedAsync(alpha=0.4, staleness="hinge", a=10, b=6)
     """
     sizes = {
         "constant": Constant(alpha),
@@ -95,31 +95,31 @@ def FedAsync(
 
 
 def CA2FL(eta: float = 1.0) -> Algorithm:
-    """FedBuff calibrated by the cached last update of every client.
+    """CA2FL: FedBuff, corrected by the last update of every client, which the server keeps.
 
     Args:
         eta: The server's step size.
 
     Example:
-        >>> CA2FL(eta=1.0)
+        >>> CA2FL(eta=0.3)
     """
     return Algorithm(Calibrated(), SGD(), Constant(eta))
 
 
 def FedAvg(eta: float = 1.0) -> Algorithm:
-    """Synchronous averaging.
+    """FedAvg: synchronous rounds, whose mean update is added to the model.
 
     Args:
         eta: The server's step size.
 
     Example:
-        >>> FedAvg(eta=1.0)
+        >>> FedAvg(eta=0.5)
     """
     return Algorithm(Mean(), SGD(), Constant(eta), refill="round")
 
 
 def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with Adam on the server.
+    """FedAdam: synchronous rounds, with Adam on the server.
 
     Args:
         eta: The server's step size.
@@ -128,13 +128,13 @@ def FedAdam(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: flo
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedAdam(eta=0.01, eps=1e-3)
+        >>> FedAdam(eta=0.01, beta1=0.8, beta2=0.999, eps=1e-3)
     """
     return Algorithm(Mean(), Adam(beta1, beta2, eps), Constant(eta), refill="round")
 
 
 def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with AMSGrad on the server.
+    """FedAMS: synchronous rounds, with AMSGrad on the server.
 
     Args:
         eta: The server's step size.
@@ -143,13 +143,13 @@ def FedAMS(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: floa
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedAMS(eta=0.01, eps=1e-3)
+        >>> FedAMS(eta=0.01, beta1=0.8, beta2=0.999, eps=1e-3)
     """
     return Algorithm(Mean(), AMSGrad(beta1, beta2, eps), Constant(eta), refill="round")
 
 
 def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with Yogi on the server.
+    """FedYogi: synchronous rounds, with Yogi on the server.
 
     Args:
         eta: The server's step size.
@@ -158,13 +158,13 @@ def FedYogi(eta: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, eps: flo
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedYogi(eta=0.01, eps=1e-3)
+        >>> FedYogi(eta=0.01, beta1=0.8, beta2=0.999, eps=1e-3)
     """
     return Algorithm(Mean(), Yogi(beta1, beta2, eps), Constant(eta), refill="round")
 
 
 def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algorithm:
-    """Synchronous rounds with Adagrad on the server.
+    """FedAdagrad: synchronous rounds, with Adagrad on the server.
 
     Args:
         eta: The server's step size.
@@ -172,7 +172,7 @@ def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algo
         eps: A small number that is added to the denominator.
 
     Example:
-        >>> FedAdagrad(eta=0.1, eps=1e-3)
+        >>> FedAdagrad(eta=0.1, beta1=0.9, eps=1e-3)
     """
     return Algorithm(Mean(), Adagrad(beta1, eps), Constant(eta), refill="round")
 

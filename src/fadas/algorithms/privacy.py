@@ -42,7 +42,7 @@ class Private:
         delta: The delta of the guarantee. It is chosen, and epsilon follows from it.
 
     Example:
-        >>> Algorithm(combine=Private(clip=1.0, noise=0.5, delta=1e-5))
+        >>> Algorithm(combine=Private(clip=0.5, noise=2.0, delta=1e-6))
     """
 
     clip: float = 1.0

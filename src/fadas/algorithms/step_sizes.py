@@ -15,7 +15,7 @@ from fadas.validate import MOST_STEPS, at_least, at_most, fraction, not_negative
 
 
 class StepSize(Protocol):
-    """A function of the server step.
+    """What a step size must be: a function that returns eta_t for a server step.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -58,13 +58,14 @@ class Constant:
 
 @dataclass(frozen=True)
 class DelayAdaptive:
-    """eta while tau_max <= tau_c, smaller beyond: FADAS-DA.
+    """FADAS-DA's step size: eta while tau_max <= tau_c, and smaller beyond.
 
     Args:
         eta: The step size for fresh updates.
         tau_c: The largest delay that leaves the step size as it is.
-        form: "scaled" is min(eta, eta / tau_max), from the paper's appendix and experiments. "capped" is
-            min(eta, 1 / tau_max), Eq. 3 of the main text. It acts only where eta > 1 / tau_max.
+        form: The step size beyond tau_c. "scaled": eta / tau_max, as in the paper's appendix and experiments.
+            "capped": min(eta, 1 / tau_max), Eq. 3 of the main text, which is smaller than eta only if
+            eta > 1 / tau_max.
 
     Example:
         >>> DelayAdaptive(0.01, tau_c=8)
@@ -89,7 +90,7 @@ class DelayAdaptive:
 
 @dataclass(frozen=True)
 class Hinge:
-    """eta while tau_max <= b, then eta / (a (tau_max - b) + 1): FedAsync.
+    """FedAsync's "hinge" step size: eta while tau_max <= b, then eta / (a (tau_max - b) + 1).
 
     Args:
         eta: The step size for fresh updates.
@@ -97,7 +98,7 @@ class Hinge:
         b: The largest delay that leaves the step size as it is.
 
     Example:
-        >>> Hinge(eta=0.6, a=10, b=4)
+        >>> Hinge(eta=0.4, a=5, b=6)
     """
 
     eta: float = 0.6
@@ -116,14 +117,14 @@ class Hinge:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """eta (1 + tau_max)^-a: FedAsync.
+    """FedAsync's "polynomial" step size: eta (1 + tau_max)^-a.
 
     Args:
         eta: The step size for fresh updates.
         a: The exponent.
 
     Example:
-        >>> Polynomial(eta=0.6, a=0.5)
+        >>> Polynomial(eta=0.4, a=1.0)
     """
 
     eta: float = 0.6
@@ -139,7 +140,7 @@ class Polynomial:
 
 @dataclass(frozen=True)
 class Warmup:
-    """Rises linearly over the first steps to the step size `then`, and stays with it.
+    """Rises linearly over the first steps to the step size `then`, which it follows from there.
 
     Args:
         steps: The length of the warm-up. Step t has the factor (t + 1) / steps.
@@ -169,10 +170,11 @@ class Cosine:
         steps: The length of the decay.
         eta: The step size at step 0.
         floor: The last step size, as a share of the first.
-        then: A step size to multiply with, for example one that depends on the delays.
+        then: Another step size. The two are multiplied. It may depend on the delays.
 
     Example:
         >>> Warmup(steps=20, then=Cosine(steps=500, eta=0.01))
+        >>> Cosine(steps=500, eta=0.01, floor=0.1, then=DelayAdaptive(1.0, tau_c=8))
     """
 
     steps: int
@@ -195,15 +197,15 @@ class Cosine:
 
 @dataclass(frozen=True)
 class InverseSqrt:
-    """eta for the first steps, then eta * sqrt(steps / t), with t counted from 1.
+    """Keeps eta for the first steps, then falls as eta * sqrt(steps / t), with t counted from 1.
 
     Args:
         steps: How many steps keep the full step size.
         eta: The step size of these steps.
-        then: A step size to multiply with, for example one that depends on the delays.
+        then: Another step size. The two are multiplied. It may depend on the delays.
 
     Example:
-        >>> InverseSqrt(steps=50, eta=0.01)
+        >>> InverseSqrt(steps=50, eta=0.01, then=DelayAdaptive(1.0, tau_c=8))
     """
 
     steps: int = 1

@@ -56,7 +56,7 @@ def _show_runs(runs: Sequence[Any], page: Path, figures: Path | None) -> None:
         save_figures(runs, figures)
 
 
-@with_advice({Interrupted: "the runs themselves go on"})
+@with_advice({Interrupted: "the runs continue"})
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
     once: Annotated[bool, typer.Option("--once", help="Show the current state, and exit.")] = False,

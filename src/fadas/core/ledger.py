@@ -20,7 +20,7 @@ Excess = Literal["wait", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Keep `concurrency` clients training, and take a server step after every `buffer` updates.
+    """Who trains when: `concurrency` clients at a time, and a server step after every `buffer` updates.
 
     | `refill`   | A freed slot goes to the next idle client | That client trains from |
     |------------|-------------------------------------------|-------------------------|
@@ -89,7 +89,9 @@ class Schedule:
 
 
 class Job(NamedTuple):
-    """One training assignment: `client` trains from `version`. With `refill = "released"`, from the version before.
+    """One piece of work: a client trains from a version of the model, and reports an update.
+
+    With `refill = "released"`, it may train from the version before.
 
     Attributes:
         id: The job's number, from 0 in the order of assignment. It seeds the job's randomness.
@@ -107,7 +109,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Server step t.
+    """One server step: its number, and the jobs whose updates it takes.
 
     Args:
         index: t, from 0.
@@ -130,7 +132,7 @@ class Step:
 
 
 class Ledger:
-    """Algorithm 1 without the arithmetic.
+    """The bookkeeping of Algorithm 1: which client trains from which version, and which updates make a step.
 
     Args:
         schedule: M_c, M and the refill rule.
@@ -167,7 +169,14 @@ class Ledger:
         self._gone: set[int] = set()  # clients that left while they had a job
 
     def resume(self, version: int, buffer: list[Job], next_id: int, waiting: Sequence[Job] = ()) -> list[Job]:
-        """Continue an interrupted deployment: nothing is running, so all slots are filled again."""
+        """Continue an interrupted deployment. Return the jobs to start now: nothing is running, so all slots are free.
+
+        Args:
+            version: The number of server steps so far.
+            buffer: The jobs whose updates are in the buffer.
+            next_id: The number of the next job.
+            waiting: The jobs whose updates wait for the next step.
+        """
         self.version, self.buffer, self.waiting, self._next_id = version, list(buffer), list(waiting), next_id
         self._gone.update(job.client for job in waiting)  # until they join again
         used = len(buffer) + len(waiting) if self.schedule.refills_together else 0
@@ -179,7 +188,11 @@ class Ledger:
         return self._next_id
 
     def join(self, client: int) -> list[Job]:
-        """Admit a client, or an earlier one again. Return the jobs that fill vacant slots."""
+        """Admit a client, or an earlier one again. Return the jobs that fill vacant slots.
+
+        Args:
+            client: The client's number. A new client has the next free number.
+        """
         self.clients = max(self.clients, client + 1)
         if client in self._gone:  # it still has a job
             self._gone.discard(client)
@@ -200,7 +213,7 @@ class Ledger:
         return len(self._idle) + len(self.running) + len(self.waiting) - len(self._gone)
 
     def is_member(self, client: int) -> bool:
-        """Return whether a client takes part: it has not left."""
+        """Return whether a client takes part, that is, has not left."""
         busy = any(job.client == client for job in (*self.running.values(), *self.waiting))
         return client in self._idle or (busy and client not in self._gone)
 
@@ -212,7 +225,7 @@ class Ledger:
         return other
 
     def start(self) -> list[Job]:
-        """Line 1: return the jobs of the M_c clients that start from the initial model."""
+        """Return the first jobs: M_c clients train from the initial model (line 1 of Algorithm 1)."""
         if self._next_id:
             raise ValueError("this ledger has already started")
         return self._dispatch(self.schedule.concurrency)
@@ -230,7 +243,17 @@ class Ledger:
         return next(other for other in self.buffer if other.client == job.client)
 
     def arrive(self, job: Job) -> tuple[list[Job], Step | None]:
-        """Lines 3 to 8: take a job's update. Return the jobs to start now, and the step if the buffer is full."""
+        """Take a job's update (lines 3 to 8 of Algorithm 1).
+
+        Args:
+            job: The job, which must be running.
+
+        Returns:
+            The jobs to start now, and the server step if the buffer is full.
+
+        Raises:
+            ValueError: The job is not running.
+        """
         schedule = self.schedule
         if schedule.per_client and self._is_excess(job):
             return self._arrive_in_excess(job), None

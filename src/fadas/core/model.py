@@ -26,7 +26,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A client's report after a job.
+    """What a client reports after a job: the change of the parameters, the buffers and the number of examples.
 
     Args:
         job: The job that this update belongs to.
@@ -51,7 +51,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The model x_t and the algorithm's memory.
+    """The server's model x_t, and the memory of its algorithm.
 
     Args:
         version: t, the number of server steps so far.
@@ -66,7 +66,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class ServerStep:
-    """Server step t as a step size sees it, before the step is taken.
+    """What a step size is told about a server step, before the step is taken.
 
     Args:
         index: t, from 0.

@@ -32,7 +32,7 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """One server step. A line of metrics.jsonl holds all fields except `wall`.
+    """What is recorded of one server step: a line of metrics.jsonl, without `wall`.
 
     Args:
         step: The version that the step produced: 1 after the first step.
@@ -67,7 +67,7 @@ class Record:
     metrics: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields except `wall`. A repeated run therefore writes the same line."""
+        """Return all fields except `wall`, so that a repeated run writes the same line."""
         return {key: value for key, value in asdict(self).items() if key != "wall"}
 
 

@@ -63,12 +63,12 @@ REPLACED = "replaced"
 
 
 class Server:
-    """Holds the global model and takes the clients' updates.
+    """Holds the global model, checks the clients' updates, and takes server steps.
 
     Args:
-        algorithm: What to do with M updates.
+        algorithm: What to do with M updates, such as `fadas.FADAS()`.
         ledger: Who trains, and from which version.
-        model: x_0.
+        model: The initial model x_0.
         checks: The checks that an update must pass before it is accepted.
 
     Example:
@@ -115,16 +115,21 @@ class Server:
         return self.accountant.spent if self.accountant else None
 
     def start(self) -> list[Job]:
-        """Line 1: return the jobs of the M_c clients that train from the initial model."""
+        """Return the first jobs: M_c clients train from the initial model (line 1 of Algorithm 1)."""
         return self._assign(self.ledger.start())
 
     def receive(self, update: Update) -> Received:
-        """Lines 3 to 17: take a client's update, and a server step if the update fills the buffer.
+        """Take a client's update, and a server step if the update fills the buffer (lines 3 to 17 of Algorithm 1).
 
         A refused update changes nothing but a counter. Its slot goes to another client. A step whose result is not
         finite is not taken: the updates at fault are refused.
-        A returned job trains from `server.base[job.id]`: from x_t if its slot was refilled before the step, else from
-        x_{t+1}.
+
+        Args:
+            update: The update.
+
+        Returns:
+            The jobs to start now, the step if one was taken, and why the update was refused if it was. A job trains
+            from the model `server.base[job.id]`.
 
         Raises:
             Diverged: A step is not finite, and most of its clients are at fault.
@@ -182,7 +187,7 @@ class Server:
         return checks.limit(update, length, bound)
 
     def _is_too_early(self, job: Job) -> bool:
-        """Return whether an update would count before anybody can say what is too long.
+        """Return whether an update comes before there are enough others to compare its length with.
 
         Until three clients have reported, each has at most one update in the buffer, and no step is taken. Clients that
         are away, or whose jobs have failed, are not waited for. In a federation of two, only the numbers are checked.
@@ -206,7 +211,7 @@ class Server:
         return faults
 
     def _try_step(self, step: Step) -> tuple[Taken | None, list[Removed]]:
-        """Compute a step. Return it, or the updates because of which it is not finite."""
+        """Compute a step. Return it, or the updates that spoil it if it is not finite."""
         before, clients = self.state, self.ledger.clients
         updates = self.checks.cap_examples([self.updates[job.id] for job in step.jobs], self.recent)
         taken = take_step(self.algorithm, before, step, updates, clients)
@@ -252,7 +257,12 @@ class Server:
         return NoUsableUpdates(f"{text}: check the clients' data and code")
 
     def drop(self, job: Job, reason: str = "dropped") -> list[Job]:
-        """End a job without an update. Return the jobs to dispatch in its place."""
+        """End a job without an update. Return the jobs to dispatch in its place.
+
+        Args:
+            job: The job.
+            reason: Why it ended. Later updates for this job are refused for this reason.
+        """
         jobs = self.ledger.drop(job)
         if self.checks.norm_factor and not self.recent.is_enough:
             self.failed_early.add(job.client)
@@ -261,7 +271,11 @@ class Server:
         return self._assign(jobs)
 
     def refuse_late(self, job: Job | None) -> str:
-        """Count an update for a job that has ended or is unknown. Return why the update is refused."""
+        """Count an update for a job that has ended or is unknown. Return why the update is refused.
+
+        Args:
+            job: The job, or None if it is unknown.
+        """
         reason = "unknown job" if job is None else self._ended.get(job.id, "unknown job")
         self.refused[reason] += 1
         return reason

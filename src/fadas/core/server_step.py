@@ -1,4 +1,4 @@
-"""A server step as a pure function: take it, see whether its result is finite, and find the updates that spoil it.
+"""A server step as a pure function: take the step, check that it is finite, and find the updates that spoil it.
 
 `UpdateRule` and `Accountant` are what this needs of an algorithm.
 """
@@ -60,7 +60,7 @@ class Accountant(Protocol):
 
 
 class UpdateRule(Protocol):
-    """The methods that the server needs of an algorithm. `fadas.Algorithm` has them.
+    """What the server needs of an algorithm: these methods. `fadas.Algorithm` has them.
 
     Example:
         >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do
@@ -147,7 +147,7 @@ def _stays_finite(name: str, slot: Tensor, before: Tensor | None) -> bool:
 def find_culprits(
     rule: UpdateRule, before: ServerState, step: Step, updates: Sequence[Update], clients: int
 ) -> list[Update]:
-    """Return the updates because of which a step is not finite: a step of M copies of such an update is not either.
+    """Return the updates that spoil a step: a step of M copies of such an update is not finite either.
 
     If no update does that alone, it is the longest one.
     """

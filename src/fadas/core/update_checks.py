@@ -18,18 +18,18 @@ TOO_LONG = "norm above bound"
 
 @dataclass(frozen=True)
 class Checks:
-    """Refuse updates that have the wrong shape or type, hold non-finite numbers, or come from no examples.
+    """The checks that an update must pass: shape, type, finite numbers, at least one example, and the bounds below.
 
-    The relative checks compare an update with the median over the last updates of recent clients. They are off in
-    simulations unless they are set. In deployments their default is on: `AsyncStrategy` says how.
+    The two checks with a factor compare an update with the median over the last updates of recent clients.
 
     Args:
-        norm: The largest norm that a delta may have. None: any.
+        norm: The largest norm that a delta may have. None: no limit.
         excess: What to do with a longer delta: "refuse" the update, or "clip" the delta to the bound.
-        norm_factor: The largest norm of a delta, as a multiple of the median norm of recent deltas. 0: any. None: the
-            default. It acts as soon as three clients have reported.
-        examples: The largest number of examples that counts. A client that claims more weighs no more. None: any.
-        examples_factor: The same as a multiple of the median claim of recent clients. 0: any. None: the default.
+        norm_factor: The largest norm of a delta, as a multiple of the median norm of recent deltas. It acts as soon as
+            three clients have reported. 0: no limit. None: no limit in simulations, 20 in deployments.
+        examples: The largest number of examples that counts. A client that claims more weighs no more. None: no limit.
+        examples_factor: The same limit, as a multiple of the median claim of recent clients. 0: no limit. None: no
+            limit in simulations, 10 in deployments that weigh clients by examples.
 
     Example:
         >>> Checks(norm=10.0, excess="clip")
@@ -75,7 +75,7 @@ class Checks:
         return bool(self.norm_factor or self.examples_factor)
 
     def bound(self, recent: RecentUpdates) -> float | None:
-        """Return the largest norm that recent updates allow. None: any, or there are too few of them."""
+        """Return the largest norm that recent updates allow. None: no limit, or too few updates to compare with."""
         length = recent.length if self.norm_factor else None
         return None if length is None or not self.norm_factor else self.norm_factor * length
 
@@ -85,7 +85,7 @@ class Checks:
         Args:
             update: The update.
             length: The norm of its delta. None: it is computed here.
-            bound: The largest norm. None: any.
+            bound: The largest norm. None: no limit.
         """
         if bound is None:
             return update, None

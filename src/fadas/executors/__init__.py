@@ -41,5 +41,5 @@ DEFAULT = "auto"
 
 
 def fallbacks() -> list[str]:
-    """Return the names of the executors that train every task."""
+    """Return the names of the executors that can train every task."""
     return [name for name, make in EXECUTORS.items() if executor_traits(make).is_fallback]

@@ -31,6 +31,13 @@ class Auto:
 
     The choice depends on task and machine, never on the clock, so the same run gives the same numbers again.
 
+    Args:
+        task: Model, data and loss.
+        local: What a client does with a job.
+        seed: The run's seed.
+        device: Where to train: "cpu", "cuda", "cuda:1", ...
+        compile: Compile the network, on a GPU. It pays when a run is long.
+
     Example:
         >>> executor = auto(task, LocalSGD(), seed=0)
     """
@@ -51,15 +58,7 @@ class Auto:
         return device_name(device)
 
     def __call__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:
-        """Choose an executor and make it.
-
-        Args:
-            task: Model, data and loss.
-            local: What a client does with a job.
-            seed: The run's seed.
-            device: Where to train: "cpu", "cuda", "cuda:1", ...
-            compile: Compile the network, on a GPU. It pays when a run is long.
-        """
+        """Choose an executor and make it."""
         if torch.device(device).type == "cuda":
             return _on_gpu(task, local, seed, device, compile)
         if torch.device(device).type != "cpu":

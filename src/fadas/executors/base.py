@@ -1,4 +1,4 @@
-"""What an executor is."""
+"""The base class of executors."""
 
 import platform
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from fadas.executors.torch_settings import Precision
 
 
 class ExecutorTraits(Protocol):
-    """What is known of an executor before it is made.
+    """Facts about an executor that are known before it is made.
 
     Subclasses of `Executor` have these traits as class attributes and class methods. See there for the attributes.
 

@@ -54,7 +54,7 @@ class Cuda(Executor):
         RuntimeError: The local steps cannot be captured, for example because they read a value on the host.
 
     Example:
-        >>> executor = Cuda(task, LocalSGD(), seed=0, device="cuda", streams=8)
+        >>> executor = Cuda(task, LocalSGD(), seed=0, device="cuda", streams=4)
         >>> executor.submit(job, start, due=0)
         >>> update = executor.collect(job)
     """
@@ -82,9 +82,9 @@ class Cuda(Executor):
         compile: bool = False,
     ) -> None:
         if torch.device(device).type != "cuda":
-            raise ValueError(f"the cuda executor needs a CUDA device, not {device!r}")
+            raise ValueError(f"the cuda executor needs a CUDA device, got {device!r}")
         if not 1 <= streams <= _MOST:
-            raise ValueError(f"streams must be from 1 to {_MOST}, not {streams}")
+            raise ValueError(f"streams must be from 1 to {_MOST}, got {streams}")
         if not task.alike:
             raise RuntimeError("clients have examples of different shapes or types")
         drawn = random_devices(FlatModule(task.module(seed), device), task)

@@ -200,10 +200,10 @@ class Processes(Pool[Slot]):
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
         if device != "cpu":
             raise ValueError(f'device must be "cpu" for the processes executor, got {device!r}')
-        if not can_fork():
-            raise ValueError(f"the processes executor {_NEEDS_FORK}")
         at_least(1, workers=workers)
         at_most(MOST_WORKERS, workers=workers)
+        if not can_fork():
+            raise ValueError(f"the processes executor {_NEEDS_FORK}")
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
         self.workers: list[Worker] = []

@@ -25,7 +25,7 @@ def read_experiment(
     executor: str | None = None,
     changes: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
-    """Return an experiment's tables.
+    """Return an experiment's tables, with a profile, another executor and changes applied.
 
     Args:
         path: The experiment file.
@@ -36,6 +36,9 @@ def read_experiment(
 
     Raises:
         ConfigError: The file cannot be read, or does not have the form of an experiment.
+
+    Example:
+        >>> tables = read_experiment(Path("experiment.toml"), overrides=["run.updates=100"])
     """
     tables = _read_toml(path)
     profiles = as_table(tables.pop("profiles", {}), "profiles")
@@ -186,7 +189,15 @@ def _check_form(tables: dict[str, Any], path: Path) -> None:
 
 
 def select_algorithms(tables: Table, only: Sequence[str] | None = None) -> list[str]:
-    """Return the labels of the algorithms to run: those in `only`, or all."""
+    """Return the labels of the algorithms to run.
+
+    Args:
+        tables: The experiment, from `read_experiment`.
+        only: The labels to choose. None: all.
+
+    Raises:
+        ConfigError: The experiment lacks one of them.
+    """
     labels = list(tables["algorithms"])
     for label in only or ():
         if label not in labels:

@@ -1,4 +1,4 @@
-"""Successive halving: all points run a part of the way, the best of them go on."""
+"""Successive halving: all points run part of the way, and the best ones continue."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def search_points(
     rungs: Sequence[float],
     known: Mapping[tuple[str, float], Outcome] = {},
 ) -> Iterator[Result]:
-    """Run the points in rungs: the best quarter of each algorithm's points goes on to the next rung.
+    """Run the points in rungs: the best quarter of each algorithm's points continues to the next rung.
 
     If a point diverges, the next best one of the previous rung takes its place. Each point is yielded once per rung;
     its last result counts. No checkpoints are kept of runs that have fallen behind.
@@ -167,5 +167,5 @@ def count_runs(todo: Sequence[Point], rungs: Sequence[float]) -> int:
 
 
 def survivors(points: int) -> int:
-    """Return how many of these points go on to the next rung."""
+    """Return how many of these points continue to the next rung."""
     return ceil(points / 4)

@@ -18,7 +18,10 @@ from fadas.validate import MOST_UPDATES
 
 
 def make_task(config: RunConfig) -> Task:
-    """Return the run's task.
+    """Return the run's task, with its data loaded.
+
+    Args:
+        config: The run's settings, from `resolve`.
 
     Raises:
         ConfigError: The task's settings or data are wrong.
@@ -49,7 +52,15 @@ def shared_task(config: RunConfig, tasks: dict[str, Task]) -> Task:
 
 
 def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
-    """Return the run's plan. Only delays that scale with the data need the task."""
+    """Return the run's plan.
+
+    Args:
+        config: The run's settings, from `resolve`.
+        task: The run's task, for delays that scale with the data. None: it is made if it is needed.
+
+    Raises:
+        ConfigError: No plan is possible with these settings.
+    """
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
     try:
@@ -81,7 +92,22 @@ def _check_time(config: RunConfig, sizes: Sequence[int] | None) -> None:
 
 
 def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation:
-    """Return the run's simulation. Raises ConfigError for every mistake that can be found before the run."""
+    """Return the run's simulation, checked and ready to train.
+
+    Args:
+        config: The run's settings, from `resolve`.
+        task: The run's task, from `make_task`.
+        timeline: The run's plan, from `make_plan`.
+
+    Raises:
+        ConfigError: A mistake that can be found before the run.
+
+    Example:
+        >>> config = resolve(read_experiment(Path("experiment.toml")), "fadas", seed=0)
+        >>> task = make_task(config)
+        >>> for record in make_simulation(config, task, make_plan(config, task)):
+        ...     print(record.step, record.metrics)
+    """
     if config.run.target is not None and "accuracy" not in task.measured:
         raise ConfigError("run.target is an accuracy, but the task does not measure one")
     check_device(config)

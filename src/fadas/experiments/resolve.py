@@ -54,6 +54,9 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
 
     Raises:
         ConfigError: A setting is unknown, missing or invalid.
+
+    Example:
+        >>> config = resolve(read_experiment(Path("experiment.toml")), "fadas", seed=0)
     """
     where = f"algorithms.{label}"
     own = dict(tables["algorithms"][label])

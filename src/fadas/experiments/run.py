@@ -44,14 +44,18 @@ def execute(
     Args:
         config: The run's settings.
         simulation: The run, from `make_simulation`.
-        claim: The right to write the run's folder. It is released at the end.
-        on_record: Receives the record of each server step.
-        say: Receives messages.
+        claim: The right to write the run's folder, from `fadas.runs.folder.claim`. It is released at the end.
+        on_record: A function that receives the record of each server step.
+        say: A function that receives messages.
 
     Raises:
         Interrupted: The run was stopped by Ctrl-C or SIGTERM. Its checkpoint is on disk.
         DiskFull: The disk is full. The last checkpoint is intact.
         ConfigError: The module, the loss or the data failed within the run.
+
+    Example:
+        >>> claimed = claim(Path("runs/mine/fadas-0"), config.tables)
+        >>> summary = execute(config, make_simulation(config, task, make_plan(config, task)), claimed)
     """
     summary = execute_until(config, simulation, claim, None, on_record, say)
     assert isinstance(summary, Summary)
@@ -66,7 +70,7 @@ def execute_until(
     on_record: OnRecord = lambda record: None,
     say: Say = lambda text: None,
 ) -> Outcome:
-    """As `execute`, but pause after `pause_at` client updates.
+    """Like `execute`, but pause after `pause_at` client updates.
 
     A paused run leaves a checkpoint. Returns the outcome so far instead of a summary.
     """

@@ -16,15 +16,17 @@ from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, InvalidValue, at
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """The section [schedule].
+    """Who trains when: how many clients at a time, and how many updates a server step takes.
 
     Args:
         concurrency: M_c, the number of clients that train at the same time.
-        buffer: M, the number of updates per server step.
-        refill: When a freed slot goes to the next idle client. None: the algorithm's own rule.
+        buffer: M, the number of updates per server step. FedAsync always takes 1, and synchronous methods take M_c.
+        refill: When a free slot gets its next job. "arrival": before the server step. "update": after it. "round":
+            after it, together with all other slots. "released": as the authors' released code. None: the method's own
+            rule.
         per_client: The largest number of one client's updates in a step. 0: any number.
-        excess: What happens to an update above `per_client`: "wait" for the next step, or "replace" the client's
-            oldest update in the buffer.
+        excess: What happens to an update above `per_client`. "wait": it waits for the next step. "replace": it
+            replaces the client's oldest update in the buffer.
 
     Example:
         >>> ScheduleSettings(concurrency=25, buffer=5, refill="released", per_client=1, excess="replace")
@@ -42,21 +44,24 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The section [run]. A run ends at the first of its limits: steps, updates, time.
+    """How long a run is, when it is evaluated and saved, and its seeds.
+
+    A run ends at the first of its limits: steps, updates, time. Set at least one of them.
 
     Args:
-        steps: Server steps.
-        updates: Client updates.
-        time: Virtual time.
-        eval_every: Evaluate after this many server steps.
-        target: An accuracy whose time is reported.
+        steps: End the run after this many server steps.
+        updates: End the run after this many client updates.
+        time: End the run at this virtual time.
+        eval_every: Evaluate after every so many server steps. The last step is always evaluated.
+        target: An accuracy. The report says when each run first reached it.
         stop_at_target: End the run at the first evaluation that reaches the target.
-        seeds: One run for each.
-        checkpoint_every: Save a checkpoint after this many server steps; 0: never.
-        tensorboard: Also write TensorBoard events.
+        seeds: The seeds. Each method runs once with each seed.
+        checkpoint_every: Save a checkpoint after every so many server steps. 0: never.
+        tensorboard: Also write TensorBoard events. This needs the extra `tensorboard`.
 
     Example:
         >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
+        >>> RunSettings(steps=500, checkpoint_every=10)
     """
 
     steps: int | None = None
@@ -90,7 +95,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything about one run.
+    """The settings of one run: one method with one seed. `resolve` makes it.
 
     Attributes:
         experiment: The experiment's name.
@@ -102,13 +107,13 @@ class RunConfig:
         schedule: M_c, M and the refill rule.
         delays: How long jobs take, and what goes wrong.
         local: What a client does with a job.
-        checks: What an update must pass.
+        checks: The checks that an update must pass.
         run: Limits, evaluation, checkpoints.
         make_task: Makes the task.
         make_executor: Makes the executor, called with task, local and seed.
-        traits: What is known of the executor before it is made.
+        traits: Facts about the executor that are known before it is made.
         train_device: Where clients train.
-        threads: torch's threads; None: chosen by the size of the model.
+        threads: The number of torch's threads. None: it follows the size of the model.
         tables: All settings as plain tables: the content of config.toml.
     """
 

@@ -15,7 +15,7 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def is_trainable(name: str) -> bool:
-    """Is an array trained? The default rule: all arrays are, except BatchNorm's statistics.
+    """Return whether an array is trained. By default all arrays are trained except BatchNorm's statistics.
 
     Args:
         name: The array's name.

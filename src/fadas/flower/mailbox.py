@@ -42,5 +42,5 @@ class Mailbox:
         return [id for id, sent in self.under_way.items() if sent < moment]
 
     def postpone(self, seconds: float) -> None:
-        """Do not count these seconds against the nodes."""
+        """Extend all deadlines by these seconds, which were not the nodes' fault."""
         self.under_way = {id: sent + seconds for id, sent in self.under_way.items()}

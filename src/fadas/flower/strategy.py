@@ -30,7 +30,7 @@ _FROM_RUN_CONFIG = {"seed": int, "deadline": float, "patience": float, "eval-eve
 
 
 class AsyncStrategy(Strategy):
-    """Asynchronous federated learning: one round is one server step.
+    """A Flower strategy for asynchronous federated learning. One round is one server step.
 
     Nodes answer a train message as for Flower's FedAvg: with their trained arrays and metrics. `num-examples` and
     `train_loss` are read from the metrics.
@@ -39,20 +39,20 @@ class AsyncStrategy(Strategy):
         algorithm: What the server does with updates; default: `fadas.FADAS()`.
         schedule: M_c, M and the refill rule; default: 8 nodes, a step after every 4 updates. With a robust combine rule
             a step takes one update of each client, unless `per_client` says otherwise.
-        seed: Seeds the choice of nodes.
-        checks: What an update must pass. The relative checks are on unless they are set to 0: `norm_factor` is 20,
-            except with differential privacy, which clips deltas itself. `examples_factor` is 10 if the combine rule
-            weighs by examples.
-        trainable: Tells by its name whether an array is trained. The others are averaged over the step. Nodes may leave
-            them out. Default: all except BatchNorm's statistics.
+        seed: The seed of the choice of nodes.
+        checks: The checks that an update must pass. The default of `norm_factor` is 20, except with differential
+            privacy, which clips deltas itself. The default of `examples_factor` is 10 if the combine rule weighs by
+            examples. 0 turns either of them off.
+        trainable: A function that says by an array's name whether it is trained. The other arrays are averaged over
+            the step, and nodes may leave them out. Default: all are trained except BatchNorm's statistics.
         reply: What nodes answer with: "arrays", or "delta" for the difference from the arrays they received.
-        folder: Keep the run there: metrics as the simulator writes them, and a checkpoint after every update. A new
-            start with the same folder continues the run.
+        folder: The folder to keep the run in: metrics as the simulator writes them, and a checkpoint after every
+            update. Starting again with the same folder resumes the run. None: nothing is kept.
         name: The name of the run's folder within `folder`.
-        eval_every: Call `evaluate_fn` after this many server steps.
-        deadline: Seconds that a node may take for a job.
-        patience: Seconds to wait when no node is connected.
-        poll: Seconds between polls.
+        eval_every: Call `evaluate_fn` after every so many server steps.
+        deadline: The seconds that a node may take for a job.
+        patience: The seconds to wait when no node is connected.
+        poll: The seconds between polls.
 
     Example:
         >>> strategy = AsyncStrategy(fadas.FADAS(eta=0.01), fadas.Schedule(concurrency=8, buffer=4), folder="runs/mine")
@@ -97,8 +97,9 @@ class AsyncStrategy(Strategy):
         """Return the strategy that a Flower app's run config describes.
 
         Args:
-            config: The run config. `algorithm` names a preset, `algorithm-*` are its parameters, `concurrency` and
-                `buffer` the schedule; seed, deadline, patience, eval-every and folder are options.
+            config: The run config. `algorithm` is the name of a preset, `algorithm-*` are its parameters, and
+                `concurrency` and `buffer` are the schedule. `seed`, `deadline`, `patience`, `eval-every` and `folder`
+                are options of the strategy.
             options: Other options of the strategy.
 
         Example:
@@ -140,17 +141,17 @@ class AsyncStrategy(Strategy):
         Args:
             grid: Flower's grid.
             initial_arrays: The initial model.
-            num_rounds: Server steps.
-            timeout: Give up after this many seconds without a server step.
-            train_config: Sent to nodes with every train message.
+            num_rounds: The number of server steps.
+            timeout: Stop after this many seconds without a server step.
+            train_config: Settings that are sent to nodes with every train message.
             evaluate_config: Ignored: nodes get no evaluate messages.
-            evaluate_fn: Evaluates the model after a server step.
+            evaluate_fn: A function of (step, arrays) that evaluates the model after a server step.
 
         Returns:
             The final arrays, and the metrics of every step.
 
         Raises:
-            Diverged: Training diverges.
+            Diverged: Training diverged.
         """
         at_least(1, num_rounds=num_rounds)
         if evaluate_config is not None:

@@ -110,7 +110,7 @@ class Artefact:
 
     @property
     def compared(self) -> bool:
-        """Does the paper have numbers for it?"""
+        """Whether the paper has numbers for it."""
         return any(row.published for row in self.rows)
 
     def cells(self, row: Row, experiment: str, seeds: int | None = None, rounds: int | None = None) -> list[Cell]:
@@ -158,7 +158,17 @@ def _with_released_settings(original: Artefact, released: Mapping[str, Any]) -> 
 
 
 def find_artefact(name: str) -> Artefact:
-    """Return one of the paper's tables and figures."""
+    """Return one of the paper's tables and figures.
+
+    Args:
+        name: Its name, from `fadas reproduce list`.
+
+    Raises:
+        ConfigError: There is no such table or figure.
+
+    Example:
+        >>> find_artefact("large-cifar10").title
+    """
     known = all_artefacts()
     if name not in known:
         raise unknown_name("artefact", name, known)

@@ -22,7 +22,7 @@ _ROUNDS = "rounds"  # stands among the changes in a file
 
 @dataclass(frozen=True)
 class Result:
-    """What is kept of a finished cell.
+    """The saved result of a finished cell.
 
     Attributes:
         experiment: The cell's experiment.
@@ -70,7 +70,7 @@ class Result:
 
     @property
     def cell(self) -> Cell:
-        """The cell that this is the result of."""
+        """The cell that was run."""
         return _make_cell(self.experiment, self.method, self.seed, self.changes)
 
 
@@ -91,7 +91,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Search:
-    """What is kept of a search over the paper's grid.
+    """The saved state of a search over the paper's grid.
 
     Attributes:
         experiment: The experiment of the cell whose grid is searched.
@@ -138,7 +138,7 @@ class Search:
 
     @property
     def winning_settings(self) -> Settings | None:
-        """What the best point changes beside the cell's own changes."""
+        """The settings of the best point, without the cell's own changes."""
         return None if self.winner is None else dict(map(parse_change, self.winner))
 
     def winning_row(self, row: Row) -> Row | None:
@@ -185,7 +185,10 @@ def _parse(path: Path) -> Any:
 
 
 def read_result(path: Path) -> Result:
-    """Return a result.
+    """Return the result of a cell.
+
+    Args:
+        path: The JSON file.
 
     Raises:
         Damaged: The file is not what fadas wrote.

@@ -77,7 +77,7 @@ def select_cells(
 
 
 def has_result(cell: Cell, places: Places) -> bool:
-    """Does the cell have a result?
+    """Return whether the cell has a result.
 
     Raises:
         Stale: The result has other settings than the experiment file has now. Executor and precision are ignored.

@@ -63,7 +63,15 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Return the comparison of finished runs, with one row per algorithm."""
+    """Return the comparison of finished runs, with one row per algorithm.
+
+    Args:
+        runs: The runs, from `fadas.runs.reader.find_runs`.
+
+    Example:
+        >>> for row in compare(find_runs(Path("runs/demo"))).rows:
+        ...     print(row.algorithm, row.at_time, row.at_time_std)
+    """
     complete = [run for run in runs if not run.diverged]
     time = min((run.records[-1].time for run in complete), default=0.0)
     updates = min((run.records[-1].updates for run in complete), default=0)

@@ -75,7 +75,7 @@ class Drawn:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Do not print matplotlib's warnings: a name may use characters that the font does not have."""
+    """Hide matplotlib's warnings: a name may use characters that the font does not have."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -115,7 +115,15 @@ def _describe(groups: dict[str, list[Run]]) -> str:
 
 
 def save_figures(runs: Sequence[Run], folder: Path) -> None:
-    """Write each figure to the folder, as PNG and SVG."""
+    """Write each figure to a folder, as PNG and SVG.
+
+    Args:
+        runs: The runs, from `fadas.runs.reader.find_runs`.
+        folder: The folder. It is made if it is missing.
+
+    Example:
+        >>> save_figures(find_runs(Path("runs/demo")), Path("figures"))
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for drawn in figures(runs):
         (folder / f"{drawn.name}.svg").write_text(drawn.svg(), encoding="utf-8")

@@ -28,7 +28,15 @@ pre { background: #f5f7f9; padding: .8rem; overflow: auto; }
 
 
 def write_report(runs: Sequence[Run], path: Path) -> None:
-    """Write the report of some runs to a file."""
+    """Write the report of some runs to an HTML file.
+
+    Args:
+        runs: The runs, from `fadas.runs.reader.find_runs`.
+        path: The file.
+
+    Example:
+        >>> write_report(find_runs(Path("runs/demo")), Path("report.html"))
+    """
     write_text(path, page(runs))  # replaces a link to another file, instead of the file
 
 

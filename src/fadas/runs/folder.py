@@ -90,6 +90,9 @@ def claim(folder: Path, tables: Mapping[str, Any], mode: Mode = "new") -> Finish
         Foreign: The folder holds something other than a run.
         OtherSettings: The folder holds a run with other settings.
         Unfinished: The folder holds an interrupted run, and the mode is "new".
+
+    Example:
+        >>> claimed = claim(Path("runs/mine/fadas-0"), config.tables, mode="resume")
     """
     _require_no_file_above(folder)
     # A finished run gets no new file, not even a lock. A folder that does not exist is asked once, under its lock.

@@ -66,6 +66,8 @@ def release(folder: Path) -> None:
     if file := _held.pop(place, None):
         made = _made.pop(place, [])
         if made and place.is_dir() and os.listdir(place) == [NAME]:
+            if not fcntl:
+                file.close()  # Windows refuses to remove an open file
             (place / NAME).unlink()
             with suppress(OSError):  # another run has begun beside this one
                 for path in made:

@@ -58,7 +58,7 @@ class Run:
 
     @property
     def clients(self) -> int:
-        """The number of clients in the settings; 0 for a deployment, where it may change."""
+        """The number of clients in the settings, or 0 for a deployment, where the number may change."""
         return self.config["task"].get("clients", 0)
 
 
@@ -88,8 +88,15 @@ class _Partition:
 def read_run(folder: Path) -> Run:
     """Return a finished run.
 
+    Args:
+        folder: The run's folder.
+
     Raises:
         Damaged: The folder does not hold a finished run, or one of its files is invalid.
+
+    Example:
+        >>> run = read_run(Path("runs/demo/fadas-1"))
+        >>> [(record.time, metrics["accuracy"]) for record, metrics in run.evaluations]
     """
     summary, config, name = read_summary(folder), read_settings(folder), METRICS
     try:
@@ -129,7 +136,14 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the records in a metrics.jsonl."""
+    """Return the records in a metrics.jsonl.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: No run can have written the file.
+    """
     records: list[Record] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         records.append(read_record(line, number, records[-1] if records else None))
@@ -237,7 +251,19 @@ def read_runs(folder: Path) -> tuple[list[Run], list[Damaged]]:
 
 
 def find_runs(folder: Path) -> list[Run]:
-    """Return the finished runs as `read_runs` does, but raise an error if one of them is damaged."""
+    """Return the finished runs in an experiment's folder, in the order of the experiment file.
+
+    Args:
+        folder: The folder of the experiment, or of one run.
+
+    Raises:
+        ConfigError: There are no finished runs.
+        Damaged: One of the runs is damaged.
+
+    Example:
+        >>> for run in find_runs(Path("runs/demo")):
+        ...     print(run.label, run.summary.seed, run.summary.accuracy)
+    """
     found, damaged = read_runs(folder)
     if damaged:
         raise damaged[0]

@@ -64,6 +64,8 @@ class Outcome:
 class Summary(Outcome):
     """The content of summary.json: the identity, results and origin of a run.
 
+    It also has the fields of `Outcome`.
+
     Args:
         experiment: The experiment's name.
         algorithm: The algorithm's label in the experiment.
@@ -73,7 +75,7 @@ class Summary(Outcome):
         device: The hardware that trained the clients.
         versions: Versions of fadas, torch and Python.
         commit: The commits of the code that trained it.
-        key: Of a deployment: the key of its jobs' seeds.
+        key: The key of the jobs' seeds, for a deployment.
     """
 
     experiment: str

@@ -23,7 +23,7 @@ Duration = Callable[[int, float], float]
 
 
 class DelayModel(Protocol):
-    """A distribution of durations.
+    """What a delay model must have: a method that returns how long a client's job takes.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Large:
 
     Example:
         >>> Large(shares=(0.6, 0.3, 0.1))
+        >>> Large(gamma=0.5, small=(0.5, 1.0), medium=(2.0, 4.0), large=(20.0, 30.0))
     """
 
     gamma: float = 1.0
@@ -130,10 +131,10 @@ def _round_shares(shares: Sequence[float], clients: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Mild(Large):
-    """The paper's mild delays: as `Large`, but the large tier takes 5 to 8.
+    """The paper's mild delays: like the large ones, but jobs of the large tier take only 5 to 8.
 
     Args:
-        gamma: Concentration of the Dirichlet distribution. See `Large`.
+        gamma: Concentration of the Dirichlet distribution. A smaller gamma puts more clients into the large tier.
         small: The range of durations of the small tier.
         medium: The range of the medium tier.
         large: The range of the large tier.
@@ -141,6 +142,7 @@ class Mild(Large):
 
     Example:
         >>> Mild(shares=(0.6, 0.3, 0.1))
+        >>> Mild(gamma=0.5, small=(0.5, 1.0), medium=(2.0, 4.0), large=(6.0, 9.0))
     """
 
     large: Range = (5.0, 8.0)
@@ -148,14 +150,14 @@ class Mild(Large):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Durations that are uniform in [low, high].
+    """Uniformly distributed durations in [low, high].
 
     Args:
         low: The shortest duration.
         high: The longest duration.
 
     Example:
-        >>> Uniform(low=1.0, high=3.0)
+        >>> Uniform(low=0.5, high=3.0)
     """
 
     low: float = 1.0
@@ -171,7 +173,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Lognormal:
-    """Lognormal durations.
+    """Lognormally distributed durations.
 
     Args:
         median: The median duration.
@@ -195,7 +197,7 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Exponential:
-    """Exponential durations, which give memoryless arrivals.
+    """Exponentially distributed durations, so that arrivals are memoryless.
 
     Args:
         mean: The mean duration.
@@ -216,14 +218,14 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Pareto:
-    """Pareto durations.
+    """Pareto-distributed durations: most jobs are short, and a few take very long.
 
     Args:
         scale: The shortest duration.
         shape: The tail index. A smaller shape gives a heavier tail.
 
     Example:
-        >>> Pareto(scale=1.0, shape=1.5)
+        >>> Pareto(scale=2.0, shape=1.2)
     """
 
     scale: float = 1.0
@@ -315,12 +317,14 @@ class DelayTable:
 
 @dataclass(frozen=True)
 class Delays:
-    """A delay model, with dropout, a deadline and faults.
+    """How long jobs take, and what goes wrong: a delay model, with dropout, a deadline and faults.
 
     Args:
         model: How long jobs take.
-        dropout: The probability that a job drops out, at a uniformly random moment of its duration.
-        deadline: A job that would take longer is cancelled after this time. None: no deadline.
+        dropout: The probability that a job ends without an update, at a uniformly random moment of its duration.
+            Another client gets its slot at once.
+        deadline: A job that would take longer is cancelled after this time. Another client gets its slot. None: no
+            deadline.
         scale_by_data: Multiply a client's durations by its number of examples, relative to the mean over the clients.
         faults: Clients that fail or report wrong updates.
 

@@ -15,7 +15,7 @@ Kind = Literal["fail", "nan", "inf", "flip", "noise"]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of some clients. It affects their jobs that start in [start, end) of virtual time.
+    """Clients that fail or report wrong updates. The fault affects jobs that start in [start, end) of virtual time.
 
     | `kind`         | The client's update                                                  |
     |----------------|----------------------------------------------------------------------|
@@ -28,7 +28,7 @@ class Fault:
         kind: What goes wrong, as the table shows.
         clients: The numbers of the affected clients. None: all clients.
         start: When the fault begins, in virtual time.
-        end: When the fault ends, in virtual time. The default is never.
+        end: When the fault ends, in virtual time. The default means never.
         scale: The strength of "flip" and "noise".
 
     Example:
@@ -48,7 +48,7 @@ class Fault:
         positive(scale=self.scale)
 
     def hits(self, client: int, time: float) -> bool:
-        """Does the fault affect a job that this client starts at this time?"""
+        """Return whether the fault affects a job that this client starts at this time."""
         return self.start <= time < self.end and (self.clients is None or client in self.clients)
 
 
@@ -66,5 +66,5 @@ def last_outage_end(faults: Sequence[Fault]) -> float:
 
 
 def is_failing(faults: Sequence[Fault], client: int, time: float) -> bool:
-    """Does a job that this client starts at this time fail?"""
+    """Return whether a job that this client starts at this time fails."""
     return any(fault.kind == "fail" and fault.hits(client, time) for fault in faults)

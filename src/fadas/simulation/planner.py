@@ -29,7 +29,7 @@ _WAIT = 1_000_000  # jobs that may be lost during temporary failures: they take 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The timeline of a run, as arrays. `fadas.plan` makes it.
+    """The whole timeline of a run, as arrays. `fadas.plan` makes it.
 
     Args:
         schedule: M_c, M and the refill rule.
@@ -90,14 +90,14 @@ class Plan:
 
     @cached_property
     def needed(self) -> np.ndarray:
-        """For each job: does its update arrive before the last server step? Other jobs need not be trained."""
+        """For each job, whether its update arrives before the last server step. Other jobs need not be trained."""
         mask = np.zeros(len(self.client), bool)
         mask[self.ended[self.outcome[self.ended] == ARRIVED]] = True
         return mask
 
     @cached_property
     def due(self) -> np.ndarray:
-        """For each job: its index in `ended`, or the length of `ended` if it is not there."""
+        """For each job, its index in `ended`, or the length of `ended` if it is not there."""
         positions = np.full(len(self.client), len(self.ended))
         positions[self.ended] = np.arange(len(self.ended))
         return positions
@@ -131,7 +131,7 @@ def plan(
     seed: int = 0,
     sizes: Sequence[int] | None = None,
 ) -> Plan:
-    """Plan a run: drive the schedule in virtual time, until the first limit is reached.
+    """Make the plan of a run: its timeline in virtual time, until the first limit is reached. Nothing is trained.
 
     Args:
         schedule: M_c, M and the refill rule.
@@ -144,7 +144,8 @@ def plan(
         sizes: The number of examples of each client, for delays that scale with the data.
 
     Returns:
-        The plan: which client trains from which version, when and how each job ends, and when the server takes a step.
+        The plan. It says which client trains from which version, when and how each job ends, and when the server takes
+        a step.
 
     Raises:
         ValueError: There is no limit, no server step is possible within the limits, or the plan would be too large.

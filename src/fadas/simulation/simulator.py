@@ -39,11 +39,12 @@ class SimulationProgress(Progress):
 class Simulation:
     """A run in virtual time. Iterate over it to train: it yields one `Record` per server step.
 
-    `server`, `module()` and `state_dict()` can be used at any time. `metrics` are those of the current model, if it was
-    evaluated; the last one always is. `stop()` ends the iteration after the current update. After that, and after
-    every record, `fadas.snapshot.take` returns what another simulation needs to continue.
+    Make one with `simulate`, which checks before the run what could go wrong.
 
-    Use `simulate` to make one: it checks before the run what could go wrong.
+    - `server`, `module()` and `state_dict()` can be used at any time.
+    - `metrics` are those of the current model, if it was evaluated. The last model always is.
+    - `stop()` ends the iteration after the current update. After that, and after every record, `fadas.snapshot.take`
+      returns what another simulation needs to continue.
 
     Args:
         plan: The timeline.
@@ -53,7 +54,7 @@ class Simulation:
         executor: Where jobs are trained.
         eval_every: Evaluate after this many server steps.
         target: End the run at the first evaluation that reaches this accuracy.
-        checks: What an update must pass.
+        checks: The checks that an update must pass. None: the default checks.
 
     Raises:
         Diverged: While iterating, if training diverges.
@@ -237,7 +238,7 @@ def simulate(
     target: float | None = None,
     checks: Checks | None = None,
 ) -> Simulation:
-    """Train a task along a plan.
+    """Return a simulation that trains a task along a plan.
 
     One local step, one server step and one evaluation are tried first, so that errors come before the run.
 
@@ -250,13 +251,13 @@ def simulate(
         device: Where an executor that is given by name trains.
         eval_every: Evaluate after this many server steps.
         target: End the run at the first evaluation that reaches this accuracy.
-        checks: What an update must pass.
+        checks: The checks that an update must pass. None: the default checks.
 
     Returns:
         The simulation. Iterate over it to train.
 
     Raises:
-        ConfigError: Something does not fit, or would not be repeatable.
+        ConfigError: The parts do not fit together, or the result would not be repeatable.
 
     Example:
         >>> plan = fadas.plan(fadas.Schedule(concurrency=8, buffer=4), clients=20, updates=400)

@@ -35,6 +35,9 @@ from fadas.simulation.simulator import Simulation, SimulationProgress
 def take(simulation: Simulation) -> State:
     """Return the state of a simulation after its last record, or at the point where it was stopped.
 
+    Args:
+        simulation: The simulation, which may continue afterwards.
+
     Returns:
         Tensors by name, and values that JSON can hold.
 

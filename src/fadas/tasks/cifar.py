@@ -81,8 +81,8 @@ def cifar(
     Args:
         name: "cifar10" or "cifar100".
         clients: The number of clients.
-        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
-            `fadas.tasks.partition`.
+        partition: How the training examples are divided among the clients: "dirichlet" (skewed labels and sizes),
+            "dirichlet-capped" (sizes differ less), "iid" (equal shares) or "shards" (few labels per client).
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".
         model: "resnet18", "resnet18-gn" (GroupNorm instead of BatchNorm) or "cnn" (small, for CPUs).
@@ -93,7 +93,8 @@ def cifar(
         seed: The seed of the partition.
 
     Example:
-        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000)
+        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000, validation=0.1)
+        >>> task = cifar("cifar100", clients=20, partition="shards", shards=3)
     """
     at_least(1, limit=limit)
     archive, layout = ARCHIVES[name], LAYOUTS[name]

@@ -29,8 +29,8 @@ def digits(
 
     Args:
         clients: The number of clients.
-        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
-            `fadas.tasks.partition`.
+        partition: How the training examples are divided among the clients: "dirichlet" (skewed labels and sizes),
+            "dirichlet-capped" (sizes differ less), "iid" (equal shares) or "shards" (few labels per client).
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".
         hidden: The width of the hidden layer.
@@ -38,7 +38,8 @@ def digits(
         seed: The seed of the partition.
 
     Example:
-        >>> task = digits(clients=20, alpha=0.1)
+        >>> task = digits(clients=20, alpha=0.1, hidden=128, validation=0.2)
+        >>> task = digits(partition="shards", shards=3)
     """
     at_least(1, hidden=hidden)
     at_most(MOST_WIDTH, hidden=hidden)

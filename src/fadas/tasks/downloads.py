@@ -67,7 +67,7 @@ class Archive:
         return content
 
     def complete(self) -> bool:
-        """Do all files exist, as published?"""
+        """Return whether all files exist, as published."""
         try:
             return all(self.read_file(name) for name in self.files)
         except ConfigError:

@@ -31,7 +31,7 @@ def files(path: str, model: str, clients: int, validation: float = 0.0) -> Task:
             tuning. Clients with too few examples keep all of them.
 
     Example:
-        >>> task = files("hospitals", model="mypackage.networks:Net", clients=12)
+        >>> task = files("hospitals", model="mypackage.networks:Net", clients=12, validation=0.2)
     """
     folder = Path(path)
     found = sorted(file for file in folder.glob("*") if file.suffix in (".npz", ".safetensors"))

@@ -72,8 +72,8 @@ def glue(
     Args:
         name: "rte", "mrpc" or "sst2".
         clients: The number of clients.
-        partition: How the training examples are divided: "dirichlet", "dirichlet-capped", "iid" or "shards". See
-            `fadas.tasks.partition`.
+        partition: How the training examples are divided among the clients: "dirichlet" (skewed labels and sizes),
+            "dirichlet-capped" (sizes differ less), "iid" (equal shares) or "shards" (few labels per client).
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".
         encoder: The name or local path of an encoder that transformers loads, or "tiny", a small random encoder for
@@ -87,7 +87,9 @@ def glue(
         seed: The seed of the partition.
 
     Example:
-        >>> task = glue("rte", clients=10, encoder="tiny", max_length=32, limit=200)
+        >>> task = glue("rte", clients=20, encoder="tiny", max_length=32, limit=200, validation=0.1)
+        >>> task = glue("sst2", clients=20, alpha=0.3, rank=4, lora_alpha=16, targets=("query", "value"))
+        >>> task = glue("mrpc", clients=20, partition="shards", shards=3)
     """
     at_least(1, limit=limit, rank=rank)
     at_least(3, max_length=max_length)

@@ -40,7 +40,7 @@ def names(clients: int = 50, words: int = 1000, targets: int = 100, hidden: int 
             functions, for tuning. Clients with too few functions keep all of them.
 
     Example:
-        >>> task = names(clients=20, words=500)
+        >>> task = names(clients=20, words=500, targets=50, hidden=64, validation=0.2)
     """
     at_least(1, clients=clients, words=words, targets=targets, hidden=hidden)
     train, test = _split_clients(_largest_modules(load_functions(), clients), TEST_SHARE, "test")

@@ -31,7 +31,7 @@ def deal(
     Args:
         labels: The label of each example.
         clients: The number of clients.
-        rng: Decides who gets what.
+        rng: The generator of the random draws.
         kind: The name of the partition.
         alpha: The concentration of the Dirichlet partitions. Smaller is more skewed.
         shards: The pieces per client of the partition "shards".
@@ -64,7 +64,7 @@ def dirichlet(labels: np.ndarray, clients: int, rng: np.random.Generator, alpha:
 def dirichlet_capped(
     labels: np.ndarray, clients: int, rng: np.random.Generator, alpha: float, smallest: int = 10
 ) -> list[np.ndarray]:
-    """As `dirichlet`, but a client that has an equal share of the examples gets nothing of the next classes.
+    """Like `dirichlet`, but a client that has an equal share of the examples gets nothing of the next classes.
 
     The draw is repeated until every client has at least `smallest` examples. If 1000 draws fail (50 for a data set of
     at most 1000 examples), the draw with the largest smallest client is used. The authors of FedMA and FedNova divide

@@ -86,7 +86,7 @@ class Subsets(Sequence[Data]):
 
 @dataclass
 class Task:
-    """A model, one data set per client, a loss, and what to measure.
+    """What is trained: a model, one data set per client, a loss, and what to measure.
 
     Args:
         model: A module, or a function that makes one. A function is called under the run's seed, so that the seed
@@ -94,14 +94,14 @@ class Task:
         clients: The data of each client. They are a tuple (inputs, ..., targets) of tensors or arrays, with one input
             per argument of the module, or a torch data set of such items. NumPy arrays become tensors: floats of
             torch's default dtype, and labels of 64 bits.
-        loss: Takes (outputs, targets). It returns one value per example, or their mean.
+        loss: A function of (outputs, targets). It returns one value per example, or their mean.
         test: The test data, in the form of one client's data. None: nothing is measured.
         metrics: Functions of (all outputs, all targets) on the test data, by name. They are reported beside the loss.
             None: the accuracy if targets are whole numbers, else none.
-        transform: Takes (inputs, generator) and returns inputs for the module. It runs on the device that uses them.
-            With a generator it augments them at random, for training. With None it must not.
-        save: Writes a trained module to a folder. None: the state dict is written. Useful for an adapter without its
-            frozen base.
+        transform: A function of (inputs, generator) that returns the module's inputs. It runs on the device that uses
+            them. With a generator it augments them at random, for training. With None it must not.
+        save: A function of (module, folder) that writes a trained module, for example an adapter without its frozen
+            base. None: the state dict is written.
 
     Example:
         >>> clients = [(torch.randn(n, 4), torch.randint(0, 2, (n,))) for n in (10, 25, 7)]
@@ -133,7 +133,7 @@ class Task:
 
     @cached_property
     def alike(self) -> bool:
-        """Do all clients have examples of the same shape?"""
+        """Whether all clients have examples of the same shape."""
         if isinstance(self.clients, Subsets):
             return True
         return len({tuple((column.shape[1:], column.dtype) for column in data) for data in self.clients}) < 2
@@ -166,7 +166,12 @@ class Task:
             return self.model()
 
     def prepare(self, inputs: list[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
-        """Return inputs for the module. With a generator, they are augmented at random."""
+        """Return inputs for the module, by the task's transform.
+
+        Args:
+            inputs: The stored inputs.
+            generator: The generator of random augmentation, for training. None: no augmentation.
+        """
         return self.transform(inputs, generator) if self.transform else inputs
 
     @property

@@ -130,7 +130,7 @@ class BatchTrainer:
 
     @torch.no_grad()
     def _can_pad(self) -> bool:
-        """Is the loss per example, and are an example's output and loss independent of the other examples?"""
+        """Return whether the loss is per example, and an example's output and loss do not depend on other examples."""
         flat = self.flat
         if flat.buffers.numel():  # running statistics would count the padding
             return False

@@ -104,7 +104,7 @@ def _check_transform(task: Task) -> None:
 
 
 def _check_module(flat: FlatModule, task: Task) -> None:
-    """Does the module give the same loss when it is called again?"""
+    """Return whether the module gives the same loss when it is called again."""
     try:
         _, first = _draw_once(flat, task)
         if flat.device != "cpu":
@@ -237,7 +237,10 @@ def _trial_outputs(flat: FlatModule, task: Task) -> tuple[Tensor, Tensor]:
 
 
 def has_hooks(module: nn.Module, backward: bool = False) -> bool:
-    """Would a job call anything besides the modules' own `forward`? With `backward`, only hooks on gradients count."""
+    """Return whether a job would call anything besides the modules' own `forward`.
+
+    With `backward`, only hooks on gradients count.
+    """
     names = ["_backward_hooks", "_backward_pre_hooks"] + ([] if backward else ["_forward_hooks", "_forward_pre_hooks"])
     mine = [vars(one).get(name) for one in module.modules() for name in names]
     params = [(p._backward_hooks, p._post_accumulate_grad_hooks) for p in module.parameters()]  # pyright: ignore
@@ -246,6 +249,6 @@ def has_hooks(module: nn.Module, backward: bool = False) -> bool:
 
 
 def is_close(one: Tensor, other: Tensor) -> bool:
-    """Do two ways to train have the same outcome? The bounds tell a mistake from rounding."""
+    """Return whether two ways to train have the same result, up to rounding."""
     scale = float(other.abs().max()) if len(other) else 0.0
     return isfinite(scale) and torch.allclose(one, other, rtol=1e-2, atol=1e-3 * scale)

@@ -24,14 +24,15 @@ class LocalSGD:
     """Local training: SGD over the client's shuffled data. A short last batch is trained, not dropped.
 
     Args:
-        lr: Learning rate.
-        epochs: Passes over the client's data.
-        batch_size: Examples per batch.
-        weight_decay: L2 penalty, added to the gradient.
-        steps: Train exactly this many batches instead of epochs. The data are shuffled again when they run out.
+        lr: The learning rate.
+        epochs: The number of passes over the client's data.
+        batch_size: The number of examples per batch.
+        weight_decay: The L2 penalty, which is added to the gradient.
+        steps: Train exactly this many batches instead of epochs. The data are shuffled again when they run out. None:
+            train epochs.
 
     Example:
-        >>> LocalSGD(lr=0.1, epochs=2, batch_size=20)
+        >>> LocalSGD(lr=0.1, epochs=1, batch_size=20, weight_decay=0.0)
         >>> LocalSGD(lr=0.1, steps=10)
     """
 

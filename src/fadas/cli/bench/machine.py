@@ -1,6 +1,7 @@
 """How much of the machine a benchmark gets. Other programs beside it make its figures useless."""
 
 import hashlib
+import sys
 import threading
 import time
 import warnings
@@ -53,3 +54,18 @@ def warn_if_busy(share: float, cores: int) -> None:
             FadasWarning,
             stacklevel=2,
         )
+
+
+def peak_memory() -> float | None:
+    """Return the most memory that this process has had, in MiB. None on Windows, which does not say.
+
+    Example:
+        >>> peak_memory()
+        212.4
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # macOS counts bytes, Linux KiB

@@ -25,13 +25,13 @@ from fadas.training.sgd import LocalSGD
 
 
 class Setting(NamedTuple):
-    """One setting.
+    """One setting of an experiment file.
 
     Attributes:
         key: Its dotted key, such as "delays.dropout". An asterisk stands for a name that the user chooses.
-        type: What it holds, in words.
+        type: The type of its value, in words.
         default: Its default as TOML; "" if there is none.
-        required: Must the file set it?
+        required: Whether the file must set it.
         meaning: What it does.
         example: A value as TOML.
         concerns: The methods, executors, tasks or delay models that have it; "" if it concerns all.
@@ -57,7 +57,7 @@ class Group(NamedTuple):
     Attributes:
         section: The section of the file, such as "delays"; for the parts of an algorithm, "combine" and so on.
         names: The registry's entries that have these settings, such as ("cifar10", "cifar100"); () for a section.
-        summary: What it is, in one sentence or two.
+        summary: A description in one or two sentences.
         description: The rest of the description, as Markdown.
         settings: The settings.
     """
@@ -79,7 +79,12 @@ _NAMES = {"task": "task", "delays": "delay model", "executor": "executor"}
 
 
 def list_settings() -> list[Group]:
-    """Return all settings of an experiment file, in the order of its sections."""
+    """Return all settings of an experiment file, in the order of its sections.
+
+    Example:
+        >>> [setting.key for group in list_settings() for setting in group.settings if group.section == "local"]
+        ['local.lr', 'local.epochs', 'local.batch_size', 'local.weight_decay', 'local.steps']
+    """
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
         _named_section("task", "Model, data and loss.", "", ()),
@@ -95,15 +100,16 @@ def list_settings() -> list[Group]:
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),
         _section("run", RunSettings),
-        Group("algorithms", (), "One table per run. Its name is a preset's, or any name with `preset`.", "", _OWN),
+        Group("algorithms", (), _ALGORITHMS, "", _OWN),
         *_entries("algorithms"),
         *(group for field, (_, registry) in _parts().items() for group in _entries(field, registry)),
-        Group("sweep", (), "`fadas sweep` runs the grid of these lists.", "", _SWEEP),
-        Group("profiles", (), "`--profile NAME` merges these tables into the others.", "", _PROFILES),
+        Group("sweep", (), "Values to try: `fadas sweep` runs every combination of them.", "", _SWEEP),
+        Group("profiles", (), "Variants of the experiment: `--profile NAME` applies these settings.", "", _PROFILES),
     ]
 
 
 _NAME = "The experiment's name. Results go to runs/NAME. Not set: the name of the file."
+_ALGORITHMS = "The methods to run, one table each. NAME is a method's name, or any name together with `preset`."
 _EXECUTOR = (
     Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
     Setting(
@@ -117,9 +123,18 @@ _EXECUTOR = (
     ),
 )
 _OWN = (
-    Setting("algorithms.*.preset", "string", "", False, "The method. Not set: the table's own name.", '"fadas-da"'),
+    Setting(
+        "algorithms.*.preset",
+        "string",
+        "",
+        False,
+        "The method whose parts and settings are the defaults. Not set: NAME is that method.",
+        '"fadas-da"',
+    ),
     *(
-        Setting(f"algorithms.*.{field}", f"{kind}: name or table", "", False, f"Replaces the preset's {kind}.", example)
+        Setting(
+            f"algorithms.*.{field}", f"{kind}: name or table", "", False, f"Replaces the method's own {kind}.", example
+        )
         for field, kind, example in (
             ("combine", "combine rule", '"calibrated"'),
             ("optimizer", "optimizer", '{name = "yogi", beta1 = 0.8}'),
@@ -135,7 +150,9 @@ _OWN = (
         "0.2",
     ),
     *(
-        Setting(f"algorithms.*.{section}", "table", "", False, f"Overrides keys of [{section}] for this run.", example)
+        Setting(
+            f"algorithms.*.{section}", "table", "", False, f"Overrides keys of [{section}] for this method.", example
+        )
         for section, example in (("local", "{lr = 0.1}"), ("schedule", "{buffer = 1}"), ("run", "{eval_every = 25}"))
     ),
 )
@@ -145,12 +162,14 @@ _SWEEP = (
         "list",
         "",
         False,
-        "The values of one setting of the algorithm with this label. The key is as in its table, such as `eta` or "
-        "`local.lr`.",
+        "The values to try of one setting. The first NAME is that of a table [algorithms.NAME]. The second is a key of "
+        "that table, such as `eta` or `local.lr`.",
         "[0.001, 0.003]",
     ),
 )
-_PROFILES = (Setting("profiles.*.*", "table", "", False, "A section with the keys to change.", "{updates = 50}"),)
+_PROFILES = (
+    Setting("profiles.*.*", "table", "", False, "A section, with the keys to change in it.", "{updates = 50}"),
+)
 
 
 def _parts() -> dict[str, tuple[str, Registry]]:
@@ -171,7 +190,7 @@ def _section(section: str, factory: Callable[..., Any], concerns: Mapping[str, s
 def _named_section(section: str, summary: str, default: str, common: Sequence[Setting]) -> Group:
     registry = _REGISTRIES[section]
     known = ", ".join(f'"{name}"' for name in registry)
-    example = default or toml_value(next(iter(registry)))
+    example = toml_value(list(registry)[1 if default else 0])  # another one than the default
     name = Setting(
         f"{section}.name", "string", default, not default, f'The {_NAMES[section]}: {known}; or "module:Name".', example
     )

@@ -37,7 +37,7 @@ def read_docstring(thing: Any) -> Docstring:
 
     Example:
         >>> read_docstring(fadas.Checks).arguments["norm"]
-        'The largest norm that a delta may have. None: any.'
+        'The largest norm that a delta may have. None: no limit.'
     """
     while isinstance(thing, partial):
         thing = thing.func

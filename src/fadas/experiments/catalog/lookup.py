@@ -18,15 +18,15 @@ KINDS = {
     "step_size": "Step size",
 }
 WHERE = {  # what the settings of a section concern
-    "name": "all methods",
+    "name": "all methods and executors",
     "task": "all methods and executors",
     "local": "all methods and executors",
     "schedule": "all executors, in simulations and deployments",
-    "delays": "simulations, with all methods and executors",
-    "faults": "simulations, with all methods and executors",
-    "checks": "simulations and deployments, with all methods",
-    "executor": "simulations, with all methods",
-    "run": "simulations, with all methods and executors",
+    "delays": "all methods and executors, in simulations",
+    "faults": "all methods and executors, in simulations",
+    "checks": "all methods, in simulations and deployments",
+    "executor": "all methods, in simulations",
+    "run": "all methods and executors, in simulations",
     "algorithms": "all executors, in simulations and deployments",
     "sweep": "`fadas sweep`",
     "profiles": "the option `--profile`",
@@ -82,7 +82,7 @@ def anchor(setting: Setting) -> str:
 
 def heading(group: Group) -> str:
     """Return the heading of a group that has names on the reference page."""
-    return f"{KINDS[group.section]} {', '.join(group.names)}"
+    return f"{KINDS[group.section]} {', '.join(f'`{name}`' for name in group.names)}"
 
 
 def page(group: Group, setting: Setting | None = None) -> str:
