@@ -48,6 +48,7 @@ def section_keys() -> list[str]:
     """Return the settings of the sections that are data classes, from their source files."""
     found: list[str] = []
     for section, (path, name) in SECTIONS.items():
+        found += [f"{section}.name"] if section in REGISTRIES else []
         for node in _statements(path):
             if isinstance(node, ast.ClassDef) and node.name == name:
                 fields = [
