@@ -11,6 +11,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.core.trial_step import trial_step
+from fadas.errors import ConfigError
 from helpers.updates import make_update
 
 
@@ -70,3 +71,36 @@ def test_fitting_parts_pass():
     for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda step: np.float32(1)), Algorithm(DividingByOthers())):
         assert trial_step(algorithm, start, make_three_updates(start), 10).version == 1
     assert not start.params.any()
+
+
+def returns_delta_only(state, step, updates, clients):
+    return updates[0].delta
+
+
+def takes_too_few(state, updates):
+    return updates[0].delta, {}
+
+
+def returns_list(state, step, updates, clients):
+    return updates[0].delta.tolist(), {}
+
+
+def divides_in_place(state, step, updates, clients):
+    delta = updates[0].delta
+    delta /= delta.norm()
+    return delta, {}
+
+
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [
+        (returns_delta_only, r"must return \(delta, slots\), a tensor and a dict of tensors; got Tensor$"),
+        (returns_list, r"must return \(delta, slots\), .* got \(list, dict\)"),
+        (takes_too_few, r"called as combine\(state, step, updates, clients\): too many positional arguments"),
+        (divides_in_place, "writes to an update's delta; return a new tensor"),
+    ],
+)
+def test_combine_rule_of_another_form_is_refused(combine, message):
+    start = Model(torch.zeros(4), torch.zeros(0))
+    with pytest.raises(ConfigError, match=message):
+        trial_step(Algorithm(combine), start, make_three_updates(start), 10)

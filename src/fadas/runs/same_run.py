@@ -21,7 +21,12 @@ def differing_settings(one: Tables, other: Tables) -> list[str]:
     """Return a description of each setting that differs."""
     before, now = flatten(identity(one)), flatten(identity(other))
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys]
+    return [
+        f"{key.removeprefix('code.')}.py has changed"
+        if key.startswith("code.") and key in before and key in now
+        else f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in keys
+    ]
 
 
 def identity(tables: Tables) -> dict[str, Any]:

@@ -33,6 +33,8 @@ WHERE = {  # what the settings of a section concern
     "sweep": "`fadas sweep`",
     "profiles": "the option `--profile`",
 }
+_SYMBOLS = {"M": "schedule.buffer", "M_c": "schedule.concurrency"}
+_TERMS = ("client", "job", "plan", "round", "tau", "tau_max", "tau_avg", "tau_med", "update", "version", "virtual time")
 _PAGE = "docs/reference/settings.md"
 
 
@@ -50,7 +52,9 @@ def find_entries(key: str) -> Sequence[tuple[Group, Setting | None]]:
         >>> setting.required
         True
     """
-    wanted = _without_algorithm(key)
+    if key in _TERMS:
+        raise ConfigError(f"{key!r} is no setting but a term, which docs/glossary.md explains")
+    wanted = _SYMBOLS.get(key) or _without_algorithm(key)
     groups = list_settings()
     settings = [(group, one) for group in groups for one in group.settings]
     named = [(group, None) for group in groups if wanted in (group.names or (group.section,))]
