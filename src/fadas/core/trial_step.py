@@ -25,10 +25,14 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
     """
     step = Step(0, tuple(update.job for update in updates))
     state, before = ServerState(0, start), start.params.clone()
+    deltas = {id(update.delta): update.delta for update in updates}.values()  # a trial's updates may share one
+    reported = [delta.clone() for delta in deltas]
     eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
     after = algorithm.apply(state, step, updates, clients, eta)
     if not torch.equal(before, start.params):
         raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
+    if not all(torch.allclose(*pair, rtol=0, atol=0, equal_nan=True) for pair in zip(deltas, reported, strict=True)):
+        raise ConfigError("the combine rule or the optimizer writes to the delta of an update; return a new tensor")
     given = after.model.params
     if (given.shape, given.dtype) != (before.shape, before.dtype):
         shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"
