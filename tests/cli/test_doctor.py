@@ -37,8 +37,8 @@ def test_doctor_says_what_works(tmp_path, small_data, monkeypatch):
     assert found["executors"]["inline"] == "works"
     if not torch.cuda.is_available():
         assert found["executors"]["cuda"] == "needs a CUDA device, and torch sees none"
-    assert found["data"]["rte"] == "incomplete"
-    assert found["data"]["cifar10"] == "not found"
+    assert found["data"]["rte"] == "incomplete: put train.tsv and dev.tsv into data/RTE"
+    assert found["data"]["cifar10"] == "not found: run fadas data get cifar10"
     assert found["writing"]["current folder"].startswith("works, ")
     assert facts("--data-dir", small_data)["data"]["cifar10"] == "found"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["RTE", "data", "dev.tsv"], "nothing is left behind"

@@ -179,7 +179,7 @@ def _accuracy(metrics: dict[str, float] | None) -> str | None:
 
 def _describe_skipped(name: str, folder: Path) -> str:
     """Return what to say of a run that has finished."""
-    advice = "data files and code are not compared; --overwrite runs it again"
+    advice = "data files are not compared; --overwrite runs it again"
     return f"{name}: skipped, it has finished in {folder} ({advice})"
 
 

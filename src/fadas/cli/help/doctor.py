@@ -132,7 +132,10 @@ def _find_data() -> dict[str, str]:
     found: dict[str, str] = {}
     for name, (folder, files) in expected.items():
         there = [file for file in files if (folder / file).is_file()]
-        found[name] = "found" if len(there) == len(files) else "incomplete" if there else "not found"
+        place = f"put {' and '.join(files)} into {_without_home(folder)}"
+        advice = f"run fadas data get {name}" if name in ARCHIVES else place
+        state = "incomplete" if there else "not found"
+        found[name] = "found" if len(there) == len(files) else f"{state}: {advice}"
     return found
 
 
