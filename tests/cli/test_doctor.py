@@ -54,7 +54,7 @@ def test_doctor_explains_what_is_missing(monkeypatch):
         found = facts()
     finally:
         doctor._requirements.cache_clear()
-    assert found["extras"]["odd"].startswith("incomplete (nothere not installed): run pip install -e '.[odd]'")
+    assert found["extras"]["odd"].startswith("incomplete (nothere not installed): run pip install '.[odd]'")
     ray = found["executors"]["ray"]
     assert "needs >=999" in ray or "not installed" in ray
     assert found["executors"]["processes"].startswith("needs Linux")

@@ -116,7 +116,7 @@ def _check_extras() -> dict[str, str]:
         if extra:
             states = ", ".join(f"{name} {state}" for name, (_, state) in packages.items())
             works = all(fits for fits, _ in packages.values())
-            advice = f"incomplete ({states}): run pip install -e '.[{extra}]' in a checkout"
+            advice = f"incomplete ({states}): run pip install '.[{extra}]' in a checkout"
             found[extra] = f"{_WORKS} ({states})" if works else advice
     return found or {"unknown": "fadas is not installed as a package, so its extras are not known"}
 
