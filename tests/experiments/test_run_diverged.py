@@ -16,7 +16,7 @@ def diverged_run(tmp_path_factory):
     command = ["run", DEMO, "--only", "fedbuff,fedavg", *SMALL, *DIVERGING, "--out", folder]
     done = run_fadas(*command, code=3)
     *lines, last = done.stderr.splitlines()
-    assert last.startswith("fadas: 1 of 2 runs diverged: fedbuff-7; summary.json says why. Try smaller rates")
+    assert last.startswith("fadas: 1 of 2 runs diverged: fedbuff-7; summary.json says why. Look for NaN in the data")
     assert lines[0].startswith("fedbuff-7: diverged after step ")
     assert lines[1].startswith("fedavg-7: 12 steps")
     assert ["diverged", "diverged"] in [line.split()[1:3] for line in done.stdout.splitlines()]

@@ -210,6 +210,8 @@ class _Runner:
         try:
             tables = {"name": "shown", **complete_experiment(tomllib.loads(block.code))}
             whole.write_text(to_toml(tables), encoding="utf-8")
+            for own in self.place.glob("*.py"):
+                sys.modules.pop(own.stem, None)  # of another test
             with contextlib.chdir(self.place):
                 resolve_all(whole)
         except (ValueError, ConfigError) as error:

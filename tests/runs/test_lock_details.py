@@ -131,7 +131,7 @@ def test_lock_file_is_closed_before_removal_without_fcntl(tmp_path, monkeypatch)
     monkeypatch.setattr(lock, "fcntl", None)
     place = tmp_path / "a-0"
     lock.acquire(place)
-    (file,) = lock._held.values()
+    file = lock._held[place.resolve()]
     unlink = type(place).unlink
 
     def refuse_open_file(path):

@@ -11,6 +11,7 @@ from torch import nn
 
 import fadas
 from fadas.algorithms.presets import FADAS
+from fadas.errors import FadasWarning
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import cross_entropy
@@ -134,3 +135,18 @@ def test_module_with_state_outside_buffers_is_refused(buffer):
     else:
         with pytest.raises(ValueError, match=r"different results for the same input\. State in a Python attribute"):
             check_local_training(flat, task, local)
+
+
+def test_data_that_are_not_finite_are_named():
+    task = make_task()
+    task.clients[2][0][1, 3] = float("nan")
+    task.clients[2][0][4, 0] = float("inf")
+    with pytest.warns(FadasWarning, match="the data of client 2 have 2 examples with NaN or infinite values"):
+        check_local_training(FlatModule(task.module()), task, LocalSGD())
+
+
+def test_huge_finite_data_are_not_named(recwarn):
+    task = make_task()
+    task.clients[2][0][:] = 3e38
+    check_local_training(FlatModule(task.module()), task, LocalSGD())
+    assert not [one for one in recwarn if "NaN" in str(one.message)]

@@ -45,7 +45,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted run
         Unfinished: "continue it with --resume, or start over with --overwrite",
         DiskFull: "free some space, then continue with --resume",
         Interrupted: "run the same command with --resume to continue",
-        Diverged: "summary.json says why. Try smaller rates, in another folder (--out DIR) or with --overwrite",
+        Diverged: "summary.json says why. Look for NaN in the data, or try smaller rates with --out DIR or --overwrite",
     }
 )
 def run(

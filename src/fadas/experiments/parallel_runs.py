@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from fadas.errors import ConfigError, FadasWarning, Interrupted
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -110,16 +111,18 @@ def _signals_held() -> Iterator[None]:
         return
     resource_tracker.ensure_running()  # its start, which is a part of a worker's start, would unblock the signals
     held: list[int] = []
+    # Handlers hold the signals back: those that are blocked may still reach another thread of this process.
+    before = {number: signal.signal(number, lambda number, frame: held.append(number)) for number in _SIGNALS}
+    # Of these, a worker inherits that Ctrl-C is blocked. SIGTERM must not be: its parent ends it by that.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # A worker must not inherit that SIGTERM is blocked, because its parent ends it by that.
-    before = signal.signal(signal.SIGTERM, lambda number, frame: held.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # a Ctrl-C that was held back takes effect here
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # a Ctrl-C that was blocked arrives, and is held
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if held:
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(held[0])
 
 
 def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, FadasWarning
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_BATCHES
 
 _FEW = 4  # examples to try things with
+_MOST_CLIENTS = 1000  # whose data are looked at
 
 
 class _Unseeded(ConfigError):
@@ -43,6 +44,7 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
         ConfigError: Something is refused. The message says what to change.
     """
     _check_length(task, local)
+    _warn_of_missing_values(task)
     _check_labels(task)
     _check_transform(task)
     _check_module(flat, task)
@@ -67,6 +69,21 @@ def _check_length(task: Task, local: LocalSGD) -> None:
             f"local: the batches of a job must be at most {MOST_BATCHES}, got {batches:,} for client {client}; choose "
             "fewer epochs, a larger batch_size, or steps"
         )
+
+
+def _warn_of_missing_values(task: Task) -> None:
+    """Say where data are NaN or infinite. Training on them gives updates that the server refuses."""
+    shared = isinstance(task.clients, Subsets)
+    for client in range(1 if shared else min(len(task.clients), _MOST_CLIENTS)):
+        columns = task.clients.data if isinstance(task.clients, Subsets) else task.clients[client]
+        for column in columns:
+            # the sum is quick; it may overflow, so the elements decide
+            if column.is_floating_point() and not column.sum().isfinite() and not column.isfinite().all():
+                rows = int((~column.isfinite().flatten(1).all(1) if column.dim() > 1 else ~column.isfinite()).sum())
+                whose = "the clients' data" if shared else f"the data of client {client}"
+                text = f"{whose} have {rows} examples with NaN or infinite values; their updates will be refused"
+                warnings.warn(text, FadasWarning, stacklevel=2)
+                return
 
 
 def _check_labels(task: Task) -> None:

@@ -11,6 +11,8 @@ from fadas.experiments.experiment_file import OWN_SECTIONS
 KINDS = {
     "task": "Task",
     "delays": "Delay model",
+    "local": "Local trainer",
+    "rate_schedule": "Rate schedule",
     "executor": "Executor",
     "algorithms": "Method",
     "combine": "Combine rule",
@@ -97,6 +99,8 @@ def show_example(group: Group, setting: Setting) -> str:
     """Return a line of TOML that sets a setting."""
     if group.section in ("combine", "optimizer", "step_size"):
         return f'algorithms.NAME.{group.section} = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
+    if group.section == "rate_schedule":
+        return f'local.schedule = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
     any_key = {"sweep.*.*": "sweep.NAME.eta", "profiles.*.*": "profiles.NAME.run"}
     return f"{any_key.get(setting.key, setting.key.replace('*', 'NAME'))} = {setting.example}"
 
