@@ -34,7 +34,7 @@ PUBLIC = {
     "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
     "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
     "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
-    "partition.deal",
+    "partition.deal partition.natural",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",

@@ -25,17 +25,19 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
         ConfigError: A part returns something that does not fit, or is visibly not a pure function.
     """
     step = Step(0, tuple(update.job for update in updates))
-    state, before, delta = ServerState(0, start), start.params.clone(), updates[0].delta.clone()
+    state, before = ServerState(0, start), start.params.clone()
+    deltas = {id(update.delta): update.delta for update in updates}.values()  # a trial's updates may share one
+    reported = [delta.clone() for delta in deltas]
     eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
     try:
         after = algorithm.apply(state, step, updates, clients, eta)
     except Exception:
         _check_combine(getattr(algorithm, "combine", None), state, step, updates, clients)
         raise
-    if not torch.equal(delta, updates[0].delta) and delta.isfinite().all():
-        raise ConfigError("the combine rule or the optimizer writes to an update's delta; return a new tensor")
     if not torch.equal(before, start.params):
         raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
+    if not all(torch.allclose(*pair, rtol=0, atol=0, equal_nan=True) for pair in zip(deltas, reported, strict=True)):
+        raise ConfigError("the combine rule or the optimizer writes to the delta of an update; return a new tensor")
     given = after.model.params
     if (given.shape, given.dtype) != (before.shape, before.dtype):
         shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"

@@ -40,7 +40,7 @@ def init(
     from importlib.util import find_spec
 
     if not find_spec("flwr"):
-        raise ConfigError("fadas deploy needs Flower: run pip install -e '.[flower]' in a checkout")
+        raise ConfigError("fadas deploy needs Flower: run pip install '.[flower]' in a checkout")
     own = _read_own_task(task) if ":" in task else {}
     if not own:
         _require_known(task)
