@@ -103,7 +103,7 @@ class LocalSGD:
         grads.add_(params, alpha=self.weight_decay)
 
     def attract(self, params: Tensor, grads: Tensor, start: Tensor) -> None:
-        """Add the gradient of the proximal term (mu / 2) |params - start|^2, in place."""
+        """Add the gradient of the proximal term, mu * (params - start), in place."""
         if self.mu:
             grads.add_(params, alpha=self.mu).sub_(start, alpha=self.mu)
 
