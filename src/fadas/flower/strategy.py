@@ -119,6 +119,8 @@ class AsyncStrategy(Strategy):
             for key, kind in _FROM_RUN_CONFIG.items()
             if config.get(key, "") != ""
         }
+        if not (given.get("folder") or options.get("folder")):
+            log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
         name = str(config.get("algorithm", "fadas"))
         return cls(algorithm, schedule, name=name, **{**given, **options})
 

@@ -39,6 +39,8 @@ def init(
     from importlib.resources import files
     from importlib.util import find_spec
 
+    from fadas.cli.terminal import print_line
+
     if not find_spec("flwr"):
         raise ConfigError("fadas deploy needs Flower: run pip install -e '.[flower]' in a checkout")
     own = _read_own_task(task) if ":" in task else {}
@@ -49,6 +51,9 @@ def init(
     rows = "".join(f"| `{path}` | your own data and model |\n" for path in own)
     values = {"name": project_name(folder, "federation"), "task": task, "own": rows}
     write_project(folder, {**{path: fill_in(text, **values) for path, text in texts.items()}, **own})
+    print_line("first add [superlink.sim] to ~/.flwr/config.toml. flower-superlink needs a terminal of its own.")
+    if own:
+        print_line("data are not sent: the task must use absolute paths, or an environment variable")
 
 
 def _require_known(task: str) -> None:
