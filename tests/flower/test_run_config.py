@@ -76,3 +76,11 @@ def test_bad_settings_are_named_as_in_the_app(settings, message):
         options_of(**settings)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("folder", "warned"), [("", True), ("/srv/runs", False)])
+def test_missing_folder_is_logged(monkeypatch, folder, warned):
+    told = []
+    monkeypatch.setattr("fadas.flower.strategy.log", lambda level, text, *values: told.append(text))
+    options_of(folder=folder)
+    assert any(text.startswith("folder is not set: no model is kept") for text in told) == warned
