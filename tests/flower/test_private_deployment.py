@@ -79,6 +79,12 @@ def test_noisy_model_is_on_disk_before_it_is_evaluated_or_sent(play, tmp_path):
     assert [record["privacy"]["epsilon"] for record in play.records] == [epsilon(0.5, 1e-5, n) for n in range(1, 7)]
 
 
+def test_log_shows_epsilon_after_every_step(play):
+    play({ONE: Node()}, algorithm=PRIVATE, concurrency=1, steps=3, check=False)
+    shown = [line.partition("epsilon ")[2] for line in find_lines(play.log, "step ", "epsilon ")]
+    assert shown == [f"{epsilon(0.5, 1e-5, n):.4g} at delta 1e-05" for n in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("buffer", [1, 2])
 def test_lost_release_is_charged(play, tmp_path, buffer):
     """If the last checkpoint is damaged, its model may have been sent out."""

@@ -33,6 +33,7 @@ _CLIENTS = 12  # the clients that are shown: those that reported last
 _WIDEST = 300  # characters that say what is wrong with a run
 _REASONS = 20  # the reasons for lost work that are shown
 _QUIET = 20  # `watch` ends when it has found nothing running this many times in a row
+_PATIENCE = 60.0  # seconds that `watch` waits for a folder: a deployment makes it some seconds after `flwr run`
 _PATTERNS = ("metrics.jsonl", "*/metrics.jsonl", "*/*/metrics.jsonl")
 
 
@@ -222,11 +223,17 @@ def watch_runs(folder: Path, once: bool) -> None:
         once: Print the tables once instead.
 
     Raises:
-        ConfigError: The folder does not exist, or `once` finds no run.
+        ConfigError: The folder does not exist, also after a minute without `once`. Or `once` finds no run.
     """
-    if not folder.is_dir():
+
+    def require_folder() -> None:
+        if folder.is_dir():
+            return
         raise ConfigError(f"{folder} is not a folder; give the folder of an experiment, a run or a deployment")
+
     followers: dict[Path, Follower] = {}
+    if once or folder.exists() or not folder.parent.is_dir():
+        require_folder()
 
     def find_and_draw() -> RenderableType:
         paths = {path.parent for pattern in _PATTERNS for path in folder.glob(pattern)}
@@ -245,9 +252,12 @@ def watch_runs(folder: Path, once: bool) -> None:
         console().print(first)
         return
     with Live(first, auto_refresh=False) as live:
+        patience = time.monotonic() + _PATIENCE
         quiet = 0  # times in a row that nothing was running; an experiment's next run may be about to begin
         while quiet < _QUIET:
             time.sleep(0.5)
             live.update(find_and_draw(), refresh=True)
+            if time.monotonic() > patience:
+                require_folder()
             all_ended = bool(followers) and all(follower.outcome for follower in followers.values())
             quiet = quiet + 1 if all_ended else 0

@@ -3,7 +3,7 @@
 | file            | what it holds                                                             |
 |-----------------|---------------------------------------------------------------------------|
 | `strategy.py`   | `AsyncStrategy`, what users construct                                     |
-| `options.py`    | its settings; the task of an app                                          |
+| `options.py`    | its settings; what an app's run config says                               |
 | `federation.py` | one run: the messages under way, the replies, the server                  |
 | `roster.py`     | which node is which client, and who is connected                          |
 | `mailbox.py`    | the messages under way                                                    |

@@ -332,13 +332,13 @@ class Federation:
 
     def _publish(self, record: Record) -> None:
         """Evaluate the model, if that is due, and write the record of its step."""
-        done, loss = record.step, record.train_loss
+        done, loss, delays = record.step, record.train_loss, [job.tau for job in record.jobs]
         metrics = None
         if self.evaluate and (done % self.options.eval_every == 0 or done == self.steps):
             metrics = self._evaluate(done)
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
-        delays = [job.tau for job in record.jobs]
-        log(INFO, "step %d: tau %s, train loss %.4f %s", done, delays, loss, metrics or "")
+        spent = " epsilon {epsilon:.4g} at delta {delta:g}".format(**record.privacy) if record.privacy else ""
+        log(INFO, "step %d: tau %s, train loss %.4f %s%s", done, delays, loss, metrics or "", spent)
         if self.journal:
             self.journal.append(replace(record, metrics=metrics, time=self.now(), wall=self.now()))
         self.unpublished = None

@@ -1,6 +1,7 @@
-"""The settings of a deployment."""
+"""The settings of a deployment: the arguments of an `AsyncStrategy`, and what an app's run config says."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -8,22 +9,31 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.combine import ExampleWeighted
+from fadas.algorithms.combine import COMBINES, ExampleWeighted
+from fadas.algorithms.optimizers import OPTIMIZERS
+from fadas.algorithms.presets import ALGORITHMS
 from fadas.algorithms.privacy import Private
+from fadas.algorithms.step_sizes import STEP_SIZES
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, first_line
 from fadas.flower.arrays import Trainable, is_trainable
-from fadas.registry import build, lookup, parameters_of
+from fadas.registry import Registry, build, check_arguments, default_arguments, lookup, parameters_of
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
 from fadas.validate import at_least, one_of
 
 Reply = Literal["arrays", "delta"]
 
-
 NORM_FACTOR = 20.0  # clients' sizes differ, and so do the lengths of their deltas: this stops what nobody would send
 EXAMPLES_FACTOR = 10.0
+# Field of an `Algorithm` -> what it is called, and what makes it.
+_PARTS: dict[str, tuple[str, Registry]] = {
+    "combine": ("combine rule", COMBINES),
+    "optimizer": ("optimizer", OPTIMIZERS),
+    "step_size": ("step size", STEP_SIZES),
+}
+_DOTTED = re.compile(r"\balgorithm(\.\w+)+")  # how the registry names a setting
 
 
 def with_default_limit(schedule: Schedule, algorithm: Algorithm) -> Schedule:
@@ -80,6 +90,74 @@ class Options:
         if not (self.deadline > 0 and self.patience >= 0 and 0 < self.poll < math.inf):
             given = f"{self.deadline}, {self.patience} and {self.poll}"
             raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; got {given}")
+
+
+def algorithm_from_run_config(config: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm that an app's settings describe.
+
+    Args:
+        config: The run config. `algorithm` is a preset, `algorithm-*` are its parameters. `algorithm-combine`,
+            `algorithm-optimizer` and `algorithm-step-size` exchange a part of it; `algorithm-combine-*` are parameters
+            of the part.
+
+    Raises:
+        ConfigError: A setting is unknown, missing or invalid. The message names the app's key.
+
+    Example:
+        >>> algorithm_from_run_config({"algorithm-combine": "trimmed", "algorithm-combine-trim": 1})
+    """
+    try:
+        return _compose(str(config.get("algorithm", "fadas")), _strip("algorithm", config))
+    except ConfigError as error:
+        dashed = _DOTTED.sub(lambda found: re.sub("[._]", "-", found[0]), str(error))
+        raise ConfigError(dashed) from None
+
+
+def schedule_from_run_config(config: Mapping[str, Any], algorithm: Algorithm) -> Schedule:
+    """Return the schedule that an app's settings describe.
+
+    Args:
+        config: The run config: `concurrency`, `buffer` and `per-client`.
+        algorithm: The algorithm, which may have a schedule of its own.
+    """
+    schedule = algorithm.schedule(int(config.get("concurrency", 8)), int(config.get("buffer", 4)))
+    per_client = config.get("per-client", "")
+    return schedule if per_client == "" else replace(schedule, per_client=int(per_client))
+
+
+def _strip(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands under a prefix, by the rest of the key."""
+    begin = f"{prefix}-"
+    return {key.removeprefix(begin).replace("-", "_"): table[key] for key in table if key.startswith(begin)}
+
+
+def _compose(preset: str, table: Mapping[str, Any]) -> Algorithm:
+    """Return a preset with its parameters, and with any of its parts exchanged."""
+    own = {key: value for key, value in table.items() if not any(f"{key}_".startswith(f"{part}_") for part in _PARTS)}
+    parts = {part: made for part in _PARTS if (made := _make_part(part, table)) is not None}
+    factory = lookup(ALGORITHMS, "algorithm", preset)
+    # Parts are set by keys of their own, also those of the preset "custom".
+    check_arguments(factory, own, "algorithm", also_known=[part for part in _PARTS if factory is not Algorithm])
+    algorithm = replace(build(factory, own, "algorithm"), **parts)
+    defaults = default_arguments(factory, "algorithm")
+    for key, value in own.items():
+        others = {other: own[other] for other in own if other != key}
+        if parts and value != defaults[key] and replace(build(factory, others, "algorithm"), **parts) == algorithm:
+            instead = " and ".join(f"algorithm.{part}" for part in parts)
+            raise ConfigError(f"algorithm.{key} has no effect together with {instead}; set it there")
+    return algorithm
+
+
+def _make_part(part: str, table: Mapping[str, Any]) -> Any:
+    """Return a part of an algorithm, or None if the settings name none."""
+    where, (kind, registry) = f"algorithm.{part}", _PARTS[part]
+    begin = f"{part}_"
+    arguments = {key.removeprefix(begin): table[key] for key in table if key.startswith(begin)}
+    if part in table:
+        return build(lookup(registry, kind, table[part]), arguments, where)
+    if arguments:
+        raise ConfigError(f"{where} is missing: {where}.{min(arguments)} needs it; known: {', '.join(registry)}")
+    return None
 
 
 def task_from_run_config(config: Mapping[str, Any]) -> Task:

@@ -16,16 +16,21 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.presets import ALGORITHMS, FADAS
+from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, is_trainable
 from fadas.flower.federation import Federation
-from fadas.flower.options import Options, Reply, with_default_checks, with_default_limit
-from fadas.registry import build, lookup
+from fadas.flower.options import (
+    Options,
+    Reply,
+    algorithm_from_run_config,
+    schedule_from_run_config,
+    with_default_checks,
+    with_default_limit,
+)
 from fadas.validate import at_least, whole_number
 
-_PREFIX = "algorithm-"  # of an algorithm's parameters in a run config
 _FROM_RUN_CONFIG = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
 
 
@@ -97,29 +102,27 @@ class AsyncStrategy(Strategy):
         """Return the strategy that a Flower app's run config describes.
 
         Args:
-            config: The run config. `algorithm` is the name of a preset, `algorithm-*` are its parameters, and
-                `concurrency` and `buffer` are the schedule. `seed`, `deadline`, `patience`, `eval-every` and `folder`
-                are options of the strategy.
+            config: The run config. `algorithm` is the name of a preset, `algorithm-*` are its parameters.
+                `algorithm-combine`, `algorithm-optimizer` and `algorithm-step-size` exchange a part of it, and
+                `algorithm-combine-*` are parameters of the part. `concurrency`, `buffer` and `per-client` are the
+                schedule. `seed`, `deadline`, `patience`, `eval-every` and `folder` are options of the strategy.
             options: Other options of the strategy.
 
         Example:
             >>> AsyncStrategy.from_run_config({"algorithm": "fadas-da", "algorithm-tau-c": 8, "concurrency": 8})
         """
-        label = str(config.get("algorithm", "fadas"))
-        table = {
-            key.removeprefix(_PREFIX).replace("-", "_"): value
-            for key, value in config.items()
-            if key.startswith(_PREFIX)
-        }
-        algorithm = build(lookup(ALGORITHMS, "algorithm", label), table, "algorithm")
-        schedule = algorithm.schedule(int(config.get("concurrency", 8)), int(config.get("buffer", 4)))
+        algorithm = algorithm_from_run_config(config)
+        schedule = schedule_from_run_config(config, algorithm)
         # In a run config an empty string says "not set"; 0 is a number like any other.
         given = {
             key.replace("-", "_"): kind(config[key])
             for key, kind in _FROM_RUN_CONFIG.items()
             if config.get(key, "") != ""
         }
-        return cls(algorithm, schedule, name=label, **{**given, **options})
+        if not (given.get("folder") or options.get("folder")):
+            log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
+        name = str(config.get("algorithm", "fadas"))
+        return cls(algorithm, schedule, name=name, **{**given, **options})
 
     def summary(self) -> None:
         """Log the algorithm and the schedule."""

@@ -6,13 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from fadas.cli.completion import complete_task
-from fadas.cli.options import with_examples
+from fadas.cli.completion import complete_experiment, complete_task
+from fadas.cli.options import AllowCode, read_tables, select_labels, set_environment, with_examples
+from fadas.cli.projects.from_experiment import fill_settings
 from fadas.cli.projects.writing import fill_in, project_name, write_project
 from fadas.errors import ConfigError, first_line, unknown_name
 
 _FILES = ("README.md", "pyproject.toml", "app/task.py", "app/client_app.py", "app/server_app.py")
-_EXAMPLES = with_examples("fadas deploy init my-federation", "fadas deploy init my-federation --task task:make_task")
+_EXAMPLES = with_examples(
+    "fadas deploy init my-federation",
+    "fadas deploy init my-federation --from experiments/demo.toml --only fadas",
+)
 app = typer.Typer(help="Deploy with Flower.", epilog=_EXAMPLES, no_args_is_help=True, rich_markup_mode="markdown")
 
 
@@ -31,6 +35,17 @@ def init(
             autocompletion=complete_task,
         ),
     ] = "digits",
+    experiment: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="X.toml",
+            help="Take task, rates, schedule and algorithm from this experiment.",
+            autocompletion=complete_experiment,
+        ),
+    ] = None,
+    only: Annotated[str | None, typer.Option(metavar="A", help="The algorithm of the experiment to deploy.")] = None,
+    allow_code: AllowCode = False,
 ) -> None:
     """Write a small, complete Flower app: README.md, pyproject.toml and three files in app/.
 
@@ -39,16 +54,46 @@ def init(
     from importlib.resources import files
     from importlib.util import find_spec
 
+    from fadas.cli.terminal import print_line
+
     if not find_spec("flwr"):
         raise ConfigError("fadas deploy needs Flower: run pip install '.[flower]' in a checkout")
+    settings: dict[str, Any] = {}
+    if experiment:
+        if task != "digits":
+            raise ConfigError("--task and --from cannot be used together: the experiment names the task")
+        set_environment(None, allow_code)
+        settings = _read_experiment(experiment, only)
+        task = settings["task"]
+    elif only:
+        raise ConfigError("--only needs --from, the experiment to take the algorithm from")
     own = _read_own_task(task) if ":" in task else {}
-    if not own:
+    if not own and not settings:
         _require_known(task)
     source = files("fadas") / "flower" / "template"
     texts = {path: (source / f"{path.removeprefix('app/')}.txt").read_text(encoding="utf-8") for path in _FILES}
     rows = "".join(f"| `{path}` | your own data and model |\n" for path in own)
     values = {"name": project_name(folder, "federation"), "task": task, "own": rows}
-    write_project(folder, {**{path: fill_in(text, **values) for path, text in texts.items()}, **own})
+    filled = {path: fill_in(text, **values) for path, text in texts.items()}
+    if settings:
+        filled["pyproject.toml"] = fill_settings(filled["pyproject.toml"], settings)
+        nodes = f"num-supernodes={settings['num-partitions']} "
+        filled["README.md"] = filled["README.md"].replace("num-supernodes=8 ", nodes)
+    write_project(folder, {**filled, **own})
+    print_line("first add [superlink.sim] to ~/.flwr/config.toml. flower-superlink needs a terminal of its own.")
+    if own:
+        print_line("data are not sent: the task must use absolute paths, or an environment variable")
+
+
+def _read_experiment(path: Path, only: str | None) -> dict[str, Any]:
+    """Return the app's settings for one algorithm of an experiment."""
+    from fadas.cli.projects.from_experiment import app_settings
+
+    tables = read_tables(path, [], None, None)
+    labels = select_labels(tables, only)
+    if len(labels) != 1:
+        raise ConfigError(f"--only must choose one algorithm to deploy: {', '.join(labels)}")
+    return app_settings(tables, labels[0])
 
 
 def _require_known(task: str) -> None:

@@ -1,0 +1,89 @@
+"""`fadas deploy init --from`: the app trains as the experiment says."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fadas.experiments.experiment_file import read_experiment
+from fadas.experiments.resolve import resolve
+from fadas.flower.options import algorithm_from_run_config, schedule_from_run_config, task_from_run_config
+from helpers.cli import call_fadas
+
+EXPERIMENT = """
+[task]
+name = "digits"
+clients = 6
+alpha = 0.3
+[schedule]
+concurrency = 5
+buffer = 3
+per_client = 1
+[delays]
+name = "uniform"
+[local]
+lr = 0.07
+epochs = 3
+batch_size = 16
+weight_decay = 0.0
+[run]
+updates = 100
+eval_every = 4
+seeds = [7, 8]
+[algorithms.fadas-da]
+eta = 0.02
+tau_c = 3
+[algorithms.mine]
+preset = "fadas"
+combine = { name = "trimmed", trim = 1 }
+step_size = { name = "warmup", steps = 5, then = "constant" }
+[algorithms.robust]
+preset = "fedbuff"
+combine = { name = "trimmed", trim = 1 }
+eta = 0.5
+[algorithms.early]
+preset = "fadas"
+schedule.refill = "update"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.toml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+@pytest.mark.parametrize("label", ["fadas-da", "robust"])
+def test_app_has_settings_of_experiment(folder, label):
+    code, _, err = call_fadas("deploy", "init", "app", "--from", "x.toml", "--only", label)
+    assert code == 0, err
+    config = tomllib.loads(Path("app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    expected = resolve(read_experiment(Path("x.toml")), label, 7)
+    algorithm = algorithm_from_run_config(config)
+    assert algorithm == expected.algorithm
+    assert schedule_from_run_config(config, algorithm) == expected.schedule
+    assert task_from_run_config(config).sizes == expected.make_task().sizes
+    own = {"lr": 0.07, "epochs": 3, "batch-size": 16, "weight-decay": 0.0, "local-steps": 0, "eval-every": 4}
+    assert own.items() <= config.items()
+    assert (config["num-server-rounds"], config["num-partitions"], config["seed"]) == (34, 6, 7)
+    assert "num-supernodes=6" in Path("app/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from", "x.toml"], "--only must choose one algorithm to deploy: fadas-da, mine, robust, early"),
+        (["--only", "fadas-da"], "--only needs --from"),
+        (["--from", "x.toml", "--only", "robust", "--task", "names"], "--task and --from cannot be used together"),
+        (["--from", "x.toml", "--only", "early"], "an app takes no schedule.refill"),
+        (["--from", "x.toml", "--only", "mine"], "algorithm-step-size-then"),
+    ],
+)
+def test_what_an_app_cannot_express_is_refused(folder, options, message):
+    code, _, err = call_fadas("deploy", "init", "app", *options)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+    assert not Path("app").exists()

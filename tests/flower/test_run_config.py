@@ -1,0 +1,86 @@
+"""An app's settings as an algorithm and a schedule."""
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import fadas
+from fadas.algorithms import AMSGrad, Clipped, Constant, DelayAdaptive, Private, Trimmed
+from fadas.flower import AsyncStrategy
+
+
+def options_of(**settings):
+    return AsyncStrategy.from_run_config({key.replace("_", "-"): value for key, value in settings.items()}).options
+
+
+def test_part_of_preset_is_exchanged():
+    pytest.importorskip("dp_accounting")
+    options = options_of(
+        algorithm="fadas-da",
+        algorithm_eta=0.02,
+        algorithm_combine="private",
+        algorithm_combine_clip=0.5,
+        algorithm_combine_noise=2,
+        per_client=1,
+    )
+    assert options.algorithm == fadas.Algorithm(Private(0.5, 2.0), AMSGrad(), DelayAdaptive(0.02, 8))
+    assert (options.schedule.per_client, options.name) == (1, "fadas-da")
+    assert options.checks.norm_factor == 0.0, "a private rule clips deltas itself"
+
+
+def test_custom_algorithm_is_made_of_named_parts():
+    made = options_of(
+        algorithm="custom",
+        algorithm_combine="trimmed",
+        algorithm_combine_trim=2,
+        algorithm_optimizer="amsgrad",
+        algorithm_optimizer_beta1=0.8,
+        algorithm_step_size="delay-adaptive",
+        algorithm_step_size_eta=0.3,
+        algorithm_step_size_tau_c=4,
+    )
+    assert made.algorithm == fadas.Algorithm(Trimmed(2), AMSGrad(beta1=0.8), DelayAdaptive(0.3, 4))
+    assert made.schedule.per_client == 1, "the default of robust rules"
+
+
+def test_zero_per_client_lifts_limit_of_robust_rules():
+    options = options_of(algorithm_combine="clipped", per_client=0)
+    assert options.algorithm == fadas.Algorithm(Clipped(), AMSGrad(), Constant(0.001))
+    assert options.schedule.per_client == 0
+    assert options_of(algorithm_combine="clipped", per_client="").schedule.per_client == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"algorithm_combine": "privat"}, "unknown combine rule 'privat'; did you mean 'private'?"),
+        ({"algorithm_combine": 1.0}, "combine rule must be a name, got 1.0"),
+        ({"algorithm_combine_clip": 1.0}, "algorithm-combine is missing: algorithm-combine-clip needs it; known: mean"),
+        (
+            {"algorithm_combine": "trimmed", "algorithm_combine_trem": 1},
+            "unknown key 'algorithm-combine-trem'; did you mean 'algorithm-combine-trim'?",
+        ),
+        ({"algorithm_combin": "mean"}, "unknown key 'algorithm-combin'; did you mean 'algorithm-combine'?"),
+        ({"algorithm_combiner": "mean"}, "unknown key 'algorithm-combiner'; did you mean 'algorithm-combine'?"),
+        ({"algorithm": "fadas-da", "algorithm_tau_d": 3}, "did you mean 'algorithm-tau-c'?"),
+        ({"algorithm_eta": -1.0}, "algorithm-eta must be"),
+        ({"algorithm_step_size": "constant", "algorithm_step_size_eta": "x"}, "algorithm-step-size-eta must be a num"),
+        (
+            {"algorithm_eta": 0.5, "algorithm_step_size": "constant"},
+            "algorithm-eta has no effect together with algorithm-step-size; set it there",
+        ),
+    ],
+)
+def test_bad_settings_are_named_as_in_the_app(settings, message):
+    with pytest.raises(fadas.ConfigError) as refused:
+        options_of(**settings)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("folder", "warned"), [("", True), ("/srv/runs", False)])
+def test_missing_folder_is_logged(monkeypatch, folder, warned):
+    told = []
+    monkeypatch.setattr("fadas.flower.strategy.log", lambda level, text, *values: told.append(text))
+    options_of(folder=folder)
+    assert any(text.startswith("folder is not set: no model is kept") for text in told) == warned
