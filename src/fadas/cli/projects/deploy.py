@@ -15,7 +15,7 @@ from fadas.errors import ConfigError, first_line, unknown_name
 _FILES = ("README.md", "pyproject.toml", "app/task.py", "app/client_app.py", "app/server_app.py")
 _EXAMPLES = with_examples(
     "fadas deploy init my-federation",
-    "fadas deploy init my-federation --from experiments/demo.toml --only fadas",
+    "fadas deploy init my-federation --from experiment.toml --only fadas",
 )
 app = typer.Typer(help="Deploy with Flower.", epilog=_EXAMPLES, no_args_is_help=True, rich_markup_mode="markdown")
 
