@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
 TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
+    "rate_schedule": "## Rate schedules\n\nA rate schedule changes the clients' learning rate with the server's "
+    'version. It is a table in `[local]`: `schedule = {name = "cosine", steps = 500}`.',
     "combine": "## Combine rules\n\nA combine rule turns the M updates of a step into one pseudo-gradient. It is a "
     'name or a table in `[algorithms.NAME]`: `combine = "median"` or `combine = {name = "trimmed", trim = 2}`.',
     "optimizer": "## Server optimizers\n\nThe server optimizer turns the pseudo-gradient into the next model. It is a "
@@ -32,7 +34,7 @@ PUBLIC = {
     "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
     "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
     "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
-    "partition.deal",
+    "partition.deal partition.natural",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",

@@ -2,7 +2,9 @@
 
 import difflib
 import errno
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk is full, or the user's share of it
 
@@ -89,3 +91,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the error's type if there is no message."""
     return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in the user's own code an error was raised, such as " (mytask.py:12)"; "" if it was not there."""
+    ours, installed = str(Path(__file__).parent), ("site-packages", "lib/python", "<")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    own = [frame for frame in frames if not any(part in frame.filename for part in installed)]
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""

@@ -72,7 +72,7 @@ def test_help_shows_examples_without_heavy_imports():
         (["run", DEMO, "--seed", "-1"], "seeds must be"),
         (["run", DEMO, "--set", "delays.deadline=0.5"], "no update arrived"),
         (["plan", DEMO, "--set", "run.time=0.1"], "time limit"),
-        (["report", "nowhere"], "no finished runs in nowhere"),
+        (["report", "nowhere"], "nowhere does not exist; give the folder of an experiment"),
         (["bench", "toast"], "unknown benchmark 'toast'"),
         (["deploy", "init", "app", "--task", "digitz"], "unknown task 'digitz'; did you mean 'digits'?"),
         (["deploy", "init", "app", "--task", "files"], "unknown task 'files'; known: cifar10, "),

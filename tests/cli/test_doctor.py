@@ -37,8 +37,8 @@ def test_doctor_says_what_works(tmp_path, small_data, monkeypatch):
     assert found["executors"]["inline"] == "works"
     if not torch.cuda.is_available():
         assert found["executors"]["cuda"] == "needs a CUDA device, and torch sees none"
-    assert found["data"]["rte"] == "incomplete"
-    assert found["data"]["cifar10"] == "not found"
+    assert found["data"]["rte"] == "incomplete: put train.tsv and dev.tsv into data/RTE"
+    assert found["data"]["cifar10"] == "not found: run fadas data get cifar10"
     assert found["writing"]["current folder"].startswith("works, ")
     assert facts("--data-dir", small_data)["data"]["cifar10"] == "found"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["RTE", "data", "dev.tsv"], "nothing is left behind"
@@ -54,7 +54,7 @@ def test_doctor_explains_what_is_missing(monkeypatch):
         found = facts()
     finally:
         doctor._requirements.cache_clear()
-    assert found["extras"]["odd"].startswith("incomplete (nothere not installed): run pip install -e '.[odd]'")
+    assert found["extras"]["odd"].startswith("incomplete (nothere not installed): run pip install '.[odd]'")
     ray = found["executors"]["ray"]
     assert "needs >=999" in ray or "not installed" in ray
     assert found["executors"]["processes"].startswith("needs Linux")

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from fadas.errors import ConfigError
 from fadas.experiments.catalog import list_settings
 from fadas.experiments.catalog.lookup import find_entries, heading, page, show_example
 from helpers.cli import ROOT, call_fadas
@@ -96,3 +97,10 @@ def test_page_exists_in_generated_reference(monkeypatch):
             assert page(group).partition("#")[2] in anchors
         else:
             assert {page(group, one).partition("#")[2] for one in group.settings} <= anchors
+
+
+def test_symbols_are_settings_and_terms_are_in_the_glossary():
+    assert find_entries("M") == find_entries("schedule.buffer")
+    assert find_entries("M_c") == find_entries("schedule.concurrency")
+    with pytest.raises(ConfigError, match=r"'tau' is no setting but a term, which docs/glossary\.md explains"):
+        find_entries("tau")

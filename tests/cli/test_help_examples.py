@@ -54,8 +54,7 @@ def test_quick_examples_run(path, tmp_path, monkeypatch):
         pytest.importorskip("flwr")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.py").write_text("def make_task(clients): ...\n")
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "demo.toml").write_text(DEMO)
+    (tmp_path / "experiment.toml").write_text(DEMO)
     for number, example in enumerate(examples_of(COMMANDS[path])):
         arguments = [f"{word}-{number}" if word.startswith("my-") else word for word in shlex.split(example)[1:]]
         code, _, err = call_fadas(*arguments)

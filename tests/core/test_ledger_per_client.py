@@ -37,6 +37,7 @@ def test_no_step_has_too_many_updates_of_a_client_and_none_is_lost(drawn, data):
         jobs, step = ledger.arrive(job)
         assert step == expected
         arrived.append(job)
+        assert ledger.members == clients, "clients whose updates wait take part too"
         replaced += [old] if old else []
         running += jobs
         if step:
@@ -133,3 +134,23 @@ def test_schedule_table_omits_limit_that_is_off():
     """The settings of older runs stay the same."""
     assert Schedule(4, 2, per_client=0).as_table() == {"concurrency": 4, "buffer": 2, "refill": "arrival"}
     assert Schedule(4, 2, per_client=1).as_table()["excess"] == "wait"
+
+
+def test_round_goes_on_where_retracted_update_left_all_others_waiting():
+    """The place of a retracted update may go to a client that has one in the buffer. Its next one waits."""
+    for seed in range(20):
+        ledger = Ledger(Schedule(3, 3, "round", per_client=1), 3, seed)
+        one, two, three = ledger.start()
+        assert ledger.arrive(one) == ledger.arrive(two) == ([], None)
+        (again,) = ledger.retract(one)
+        ledger.arrive(three)
+        jobs, step = ledger.arrive(again)
+        if again.client == two.client:
+            break
+    else:
+        pytest.fail("no seed chose that client")
+    while not step:
+        (job, *_) = jobs
+        jobs, step = ledger.arrive(job)
+    assert {job.client for job in step.jobs} == {0, 1, 2}
+    assert len(ledger.running) + len(ledger.buffer) == 3, "the next round has no more slots than M_c"

@@ -194,7 +194,8 @@ def test_saved_votes_must_be_possible(vote):
     recent = RecentUpdates()
     with pytest.raises(ValueError, match="lengths and examples must be finite numbers"):
         recent.load_state({"votes": [vote], "length": None})
-    with pytest.raises(ValueError, match="the reference must be a finite number"):
-        recent.load_state({"votes": [], "length": LATEST})
+    for length in (LATEST, 0.0):
+        with pytest.raises(ValueError, match="the reference must be a finite number"):
+            recent.load_state({"votes": [], "length": length})
     recent.load_state({"votes": [[0, 0.0, 5]], "length": 1.0})
     assert recent.knows(0)

@@ -11,6 +11,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.algorithms.privacy import Private
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import Model
+from fadas.core.records import LATEST
 from fadas.core.saved_state import load_server, load_updates, save_server, save_updates, take_tensor
 from fadas.core.server import Server
 from helpers.updates import NOT_FINITE, make_update
@@ -143,3 +144,11 @@ def test_memory_is_not_missing_before_first_step():
     assert not [name for name in tensors if name.startswith("slot.")]
     load_server(other := make_server(), tensors, values)
     assert len(other.updates) == 2
+
+
+def test_saved_examples_must_be_possible():
+    tensors, values = as_file(*save_server(train_server(make_server(), 5)))
+    for examples in (0, LATEST):
+        values["buffer"][0][1] = examples
+        with pytest.raises(ValueError, match=r"buffer\.\d+ has .* examples"):
+            load_server(make_server(), tensors, values)

@@ -7,6 +7,7 @@ import torch
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Mixing
+from fadas.algorithms.optimizers import Torch
 from fadas.algorithms.presets import CA2FL, FADAS, FedAdagrad, FedAdam, FedYogi
 from fadas.algorithms.step_sizes import Constant
 from fadas.core.ledger import Job, Ledger, Schedule
@@ -145,3 +146,13 @@ def test_step_is_undone_as_often_as_patience_allows():
         (job,) = received.jobs
     with pytest.raises(Diverged, match="step 1 gave an optimizer's memory that is not finite"):
         server.receive(make_update(job, model, delta=HUGE))
+
+
+def test_step_that_spoils_memory_of_a_torch_optimizer_is_undone():
+    server = Server(
+        Algorithm(optimizer=Torch("Adam")), Ledger(Schedule(4, 1), 6), Model(torch.zeros(5), torch.zeros(0))
+    )
+    (job, *_) = server.start()
+    received = server.receive(make_update(job, server.model, delta=HUGE))
+    assert received.refused == "step not finite"
+    assert server.receive(make_update(received.jobs[0], server.model)).step

@@ -11,6 +11,7 @@ from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.core.trial_step import trial_step
+from fadas.errors import ConfigError
 from helpers.updates import make_update
 
 
@@ -21,6 +22,13 @@ def make_three_updates(start):
 class WritingInPlace:
     def apply(self, x, delta, slots, eta):
         return x.add_(delta, alpha=eta), {}
+
+
+class Normalising:
+    def __call__(self, state, step, updates, clients):
+        delta = updates[0].delta
+        delta /= 2
+        return delta, {}
 
 
 class Shortening:
@@ -45,12 +53,13 @@ class CallCounting:
     ("algorithm", "message"),
     [
         (Algorithm(Mean(), WritingInPlace()), "writes to x_t"),
+        (Algorithm(Normalising()), "writes to the delta of an update"),
         (Algorithm(Mean(), Shortening()), r"torch.float32 of shape \[2\], not torch.float32 of shape \[4\]"),
         (Algorithm(Mean(), DoublePrecision()), "torch.float64 of shape"),
         (Algorithm(Mean(), SGD(), CallCounting()), "must depend on the step alone: it returned 1.0, and then 0.5"),
         (Algorithm(Mean(), SGD(), lambda step: torch.tensor(0.1)), "a number, got Tensor"),
     ],
-    ids=["writes", "shape", "dtype", "decays", "tensor"],
+    ids=["writes", "writes-delta", "shape", "dtype", "decays", "tensor"],
 )
 def test_unfit_or_impure_parts_are_refused(algorithm, message):
     start = Model(torch.zeros(4), torch.zeros(0))
@@ -70,3 +79,29 @@ def test_fitting_parts_pass():
     for algorithm in (FADAS(), Algorithm(Mean(), SGD(), lambda step: np.float32(1)), Algorithm(DividingByOthers())):
         assert trial_step(algorithm, start, make_three_updates(start), 10).version == 1
     assert not start.params.any()
+
+
+def returns_delta_only(state, step, updates, clients):
+    return updates[0].delta
+
+
+def takes_too_few(state, updates):
+    return updates[0].delta, {}
+
+
+def returns_list(state, step, updates, clients):
+    return updates[0].delta.tolist(), {}
+
+
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [
+        (returns_delta_only, r"must return \(delta, slots\), a tensor and a dict of tensors; got Tensor$"),
+        (returns_list, r"must return \(delta, slots\), .* got \(list, dict\)"),
+        (takes_too_few, r"called as combine\(state, step, updates, clients\): too many positional arguments"),
+    ],
+)
+def test_combine_rule_of_another_form_is_refused(combine, message):
+    start = Model(torch.zeros(4), torch.zeros(0))
+    with pytest.raises(ConfigError, match=message):
+        trial_step(Algorithm(combine), start, make_three_updates(start), 10)

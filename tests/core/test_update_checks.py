@@ -100,3 +100,14 @@ def test_infinite_mask_buffers_are_accepted(mask, statistics):
 def test_bad_check_settings_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         Checks(**bad)
+
+
+def test_clients_graph_is_not_kept():
+    server, jobs = make_server(buffer=1)
+    delta = torch.ones(5, requires_grad=True) * 2
+    received = server.receive(make_update(jobs[0], server.model, delta=delta))
+    assert not received.updates[0].delta.requires_grad
+    assert not server.model.params.requires_grad
+    plain = torch.ones(5)
+    again = server.receive(make_update(received.jobs[0], server.model, delta=plain))
+    assert again.updates[0].delta is plain, "nothing is copied without need"

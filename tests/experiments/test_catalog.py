@@ -14,32 +14,41 @@ from fadas.registry import convert, parameters_of
 from fadas.simulation.delays import DELAYS
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
+from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, RateSchedule
 from fadas.training.sgd import LocalSGD
 
 GROUPS = list_settings()
 SECTIONS = {"schedule": ScheduleSettings, "faults": Fault, "local": LocalSGD, "checks": Checks, "run": RunSettings}
 REGISTRIES = {"task": TASKS, "delays": DELAYS, "executor": EXECUTORS, "algorithms": ALGORITHMS}
+REGISTRIES |= {"local": LOCAL_TRAINERS, "rate_schedule": RATE_SCHEDULES}
 REGISTRIES |= dict(zip(("combine", "optimizer", "step_size"), [registry for _, registry in PARTS.values()]))
+
+
+def is_choice(setting) -> bool:
+    """A section's `name`, which chooses an entry of a registry."""
+    return setting.key in {f"{section}.name" for section in REGISTRIES}
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: "-".join([group.section, *group.names]))
 def test_setting_has_meaning_and_valid_example(group):
-    makers = {"": SECTIONS.get(group.section)} | {name: REGISTRIES[group.section][name] for name in group.names}
+    makers = {name: REGISTRIES[group.section][name] for name in group.names} or {"": SECTIONS.get(group.section)}
     for setting in group.settings:
         assert setting.meaning, setting
         assert setting.example != setting.default, setting
         example = tomllib.loads(f"value = {setting.example}")["value"]
         for make in filter(None, makers.values()):
             _, hints = parameters_of(make, group.section)
-            convert(example, hints[setting.name], setting.key, PARTS)
+            hint = hints[setting.name] if setting.name in hints or not is_choice(setting) else str
+            convert(example, hint, setting.key, PARTS | {RateSchedule: ("rate schedule", RATE_SCHEDULES)})
 
 
 def test_every_entry_and_key_is_listed():
     for section, registry in REGISTRIES.items():
         assert [n for group in GROUPS if group.section == section for n in group.names] == list(registry)
     for section, make in SECTIONS.items():
-        (group,) = (group for group in GROUPS if group.section == section)
-        assert [setting.name for setting in group.settings] == list(parameters_of(make, section)[0])
+        (group,) = (group for group in GROUPS if group.section == section and not group.names)
+        settings = [setting.name for setting in group.settings if not is_choice(setting)]
+        assert settings == list(parameters_of(make, section)[0])
 
 
 def test_concerned_entries_are_named():

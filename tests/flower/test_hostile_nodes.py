@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("flwr")
 import torch
 from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.common.constant import ErrorCode
 
 import fadas
 from fadas.algorithms.combine import ExampleWeighted
@@ -22,7 +23,18 @@ from fadas.rng import mix
 from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
 from fadas.runs.folder import checkpoints
 from fadas.runs.reader import read_run
-from helpers.flower import INITIAL, ONE, THREE, TWO, Node, answer_records, answer_trained, find_lines, stop_server_after
+from helpers.flower import (
+    INITIAL,
+    ONE,
+    THREE,
+    TWO,
+    Node,
+    answer_error,
+    answer_records,
+    answer_trained,
+    find_lines,
+    stop_server_after,
+)
 
 FOUR, FIVE = 14, 15
 
@@ -162,6 +174,19 @@ def test_reply_of_node_that_was_not_asked_is_refused(play):
     assert play.last["refused"]["wrong node"] > 0
     assert find_lines(play.log, "a reply of node 99 is refused: node 12 was asked")
     assert {job["client"] for record in play.records for job in record["jobs"]} == {0}
+
+
+def test_error_of_node_that_was_not_asked_is_refused(play):
+    """Only the SuperLink may say that another node has failed."""
+
+    def fail_for_other(message):
+        (reply,) = answer_error(ErrorCode.UNKNOWN)(message)
+        reply.metadata.__dict__["_src_node_id"] = 99
+        return [reply]
+
+    play({ONE: Node(), TWO: Node(fail_for_other)}, steps=6, deadline=4.0)
+    assert play.last["refused"]["wrong node"] > 0
+    assert play.last["dropped"] == 0
 
 
 def collect_seeds(play, folder, jobs=6, seed=0):

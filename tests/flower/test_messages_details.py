@@ -12,7 +12,7 @@ from flwr.app import DEFAULT_TTL, Array, ArrayRecord, ConfigRecord, MessageType,
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.flower.arrays import ArrayLayout, is_trainable
-from fadas.flower.messages import parse_reply, train_message
+from fadas.flower.messages import job_seed, parse_reply, train_message
 from helpers.flower import patch_flower
 
 ARRAYS = ArrayRecord({"w": Array(np.array([1.0, 2.0], np.float32))})
@@ -73,3 +73,8 @@ def test_reply_needs_exactly_one_record_of_arrays():
     for records in ({}, {"a": ARRAYS, "b": ARRAYS}):
         with pytest.raises(ValueError, match="values to unpack"):
             parse_reply(Job(1, 2, 0), RecordDict(records), LAYOUT.initial, LAYOUT, "arrays")
+
+
+def test_job_seed_stays_what_it_was():
+    """A resumed deployment sends the same seeds."""
+    assert job_seed(bytes(32), 5) == 2892055950812129626

@@ -72,6 +72,8 @@ def test_foreign_files_are_skipped(tmp_path):
 def test_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=f"no finished runs in {tmp_path}$"):
         find_runs(tmp_path)
+    with pytest.raises(ConfigError, match=f"{tmp_path / 'none'} does not exist; give the folder of an experiment"):
+        find_runs(tmp_path / "none")
     write_run(tmp_path / "fadas" / "eta=1-0", [GOOD])
     with pytest.raises(ConfigError, match=f", but in {tmp_path / 'fadas'}$"):
         find_runs(tmp_path)

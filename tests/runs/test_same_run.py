@@ -74,7 +74,7 @@ def test_changed_user_code_is_another_run(tmp_path):
     (kept,) = tmp_path.glob("o/*/config.toml")
     run_fadas("plan", kept, cwd=tmp_path)  # saved settings are an experiment file too
     code.write_text(code.read_text().replace("0.5", "0.25"))
-    assert "holds a run with other settings (code.mine was '" in run_fadas(*command, cwd=tmp_path, code=2).stderr
+    assert "holds a run with other settings (mine.py has changed)" in run_fadas(*command, cwd=tmp_path, code=2).stderr
     run_fadas(*command, "--overwrite", cwd=tmp_path)
 
 

@@ -12,7 +12,7 @@ from fadas.algorithms.robust import Trimmed
 from fadas.errors import ConfigError, FadasWarning
 from fadas.experiments import prepare
 from helpers.experiments import BASE, resolve_text
-from helpers.training import LOCAL, make_plan
+from helpers.training import LOCAL, make_plan, make_task
 
 
 def make_regression(loss, column: bool, output_column: bool = True) -> fadas.Task:
@@ -95,7 +95,7 @@ def fail(step):
     [
         ({"step_size": lambda step: "much"}, "a step size must return a number, got str"),
         ({"combine": Trimmed(trim=2)}, "trim must be below half of the buffer (3 updates), got 2"),
-        ({"step_size": fail}, "cannot be trained: ValueError: this does not work"),
+        ({"step_size": fail}, "cannot be trained: ValueError: this does not work (test_preflight.py:90)"),
     ],
 )
 def test_refusal_names_exception_type_only_of_foreign_errors(task, parts, message):
@@ -134,3 +134,13 @@ def test_plan_for_other_number_of_clients_is_refused(task):
     algorithm = fadas.FedBuff()
     with pytest.raises(ConfigError, match="the plan is for 9 clients, the task has 8"):
         fadas.simulate(make_plan(algorithm, clients=9), task, algorithm, LOCAL)
+
+
+def test_error_in_own_code_names_its_line():
+    def combine(state, step, updates, clients):
+        return updates[0].tau, {}
+
+    p = make_plan(fadas.FedBuff(), steps=2)
+    line = combine.__code__.co_firstlineno + 1
+    with pytest.raises(ConfigError, match=rf"AttributeError: 'Update' object has no .* \(test_preflight.py:{line}\)$"):
+        fadas.simulate(p, make_task(), fadas.Algorithm(combine), LOCAL)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-ADVICE = "pip install -e '.[flower]' in a checkout"
+ADVICE = "pip install '.[flower]' in a checkout"
 WITHOUT_FLOWER = "import sys; sys.modules['flwr'] = None\n"  # every import of it fails
 
 

@@ -54,7 +54,7 @@ class Private:
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be above 0 and below 1, got {self.delta}")
         if not find_spec("dp_accounting"):
-            raise ValueError("differential privacy needs dp-accounting: pip install -e '.[privacy]' in a checkout")
+            raise ValueError("differential privacy needs dp-accounting: pip install '.[privacy]' in a checkout")
 
     def __call__(
         self, state: ServerState, step: Step, updates: Sequence[Update], clients: int

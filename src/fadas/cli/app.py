@@ -25,7 +25,7 @@ _standard = warnings.showwarning
 
 app = typer.Typer(
     help="Asynchronous federated learning: FADAS and its baselines, simulated in virtual time.",
-    epilog=with_examples("fadas demo", "fadas run experiments/demo.toml"),
+    epilog=with_examples("fadas demo", "fadas run experiment.toml"),
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

@@ -20,6 +20,7 @@ REGISTRIES = {
     "step_size": ("algorithms/step_sizes.py", "STEP_SIZES"),
     "delays": ("simulation/delays.py", "DELAYS"),
     "task": ("tasks/__init__.py", "TASKS"),
+    "local": ("training/optimizers.py", "LOCAL_TRAINERS"),
     "executor": ("executors/__init__.py", "EXECUTORS"),
     "data": ("tasks/cifar.py", "ARCHIVES"),
     "benchmarks": ("cli/bench/__init__.py", "BENCHES"),
@@ -47,11 +48,20 @@ def section_keys() -> list[str]:
     """Return the settings of the sections that are data classes, from their source files."""
     found: list[str] = []
     for section, (path, name) in SECTIONS.items():
+        found += [f"{section}.name"] if section in REGISTRIES else []
         for node in _statements(path):
             if isinstance(node, ast.ClassDef) and node.name == name:
-                fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+                fields = [
+                    one.target
+                    for one in node.body
+                    if isinstance(one, ast.AnnAssign) and one.simple and not _is_class_variable(one)
+                ]
                 found += [f"{section}.{field.id}" for field in fields if isinstance(field, ast.Name)]
     return found
+
+
+def _is_class_variable(statement: ast.AnnAssign) -> bool:
+    return "ClassVar" in ast.unparse(statement.annotation)
 
 
 def _statements(path: str) -> list[ast.stmt]:

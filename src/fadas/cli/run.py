@@ -149,7 +149,7 @@ class _Work:
             except Busy:
                 self.was_busy.add(config.id)
                 raise
-        self.display.say(f"{config.id}: skipped, it has finished in {folder} (--overwrite runs it again)")
+        self.display.say(_describe_skipped(config.id, folder))
         return self.finished[folder]
 
     def _run(self, config: Any, folder: Path) -> Any:
@@ -161,7 +161,7 @@ class _Work:
         mode = "resume" if self.mode == "overwrite" and config.id in self.was_busy else self.mode
         claimed = claim(folder, config.tables, mode)
         if isinstance(claimed, Finished):
-            self.display.say(f"{config.id}: skipped, it has finished in {folder} (--overwrite runs it again)")
+            self.display.say(_describe_skipped(config.id, folder))
             return claimed.summary
         with claimed:
             simulation = make_simulation(config, self.tasks[config.seed], self.plans[config.id])
@@ -175,6 +175,12 @@ class _Work:
 
 def _accuracy(metrics: dict[str, float] | None) -> str | None:
     return f"accuracy {metrics['accuracy']:.1%}" if metrics and "accuracy" in metrics else None
+
+
+def _describe_skipped(name: str, folder: Path) -> str:
+    """Return what to say of a run that has finished."""
+    advice = "data files are not compared; --overwrite runs it again"
+    return f"{name}: skipped, it has finished in {folder} ({advice})"
 
 
 def _describe(summary: Any) -> str:
@@ -269,10 +275,10 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=with_examples("fadas demo", "fadas demo --only fadas-da,fedbuff --seed 1"))(demo)
     app.command(
         epilog=with_examples(
-            "fadas run experiments/demo.toml --dry-run",
-            "fadas run experiments/demo.toml --only fadas,fadas-da --set run.steps=150 --out /tmp/try",
+            "fadas run experiment.toml --dry-run",
+            "fadas run experiment.toml --only fadas,fadas-da --set run.updates=100 --out runs/short",
         )
     )(run)
-    app.command(
-        epilog=with_examples("fadas plan experiments/demo.toml", "fadas plan experiments/demo.toml --only fadas --json")
-    )(plan)
+    app.command(epilog=with_examples("fadas plan experiment.toml", "fadas plan experiment.toml --only fadas --json"))(
+        plan
+    )

@@ -151,7 +151,7 @@ def add_to(app: typer.Typer) -> None:
     """Add this command to the app."""
     app.command(
         epilog=with_examples(
-            "fadas sweep experiments/names.toml --only fadas --dry-run",
-            "fadas sweep experiments/names.toml --only fadas -j 2",
+            "fadas sweep experiment.toml --seed 100 --dry-run",
+            "fadas sweep experiment.toml --seed 100 -j 2",
         )
     )(sweep)

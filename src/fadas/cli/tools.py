@@ -27,6 +27,7 @@ def list_(
     from fadas.executors import EXECUTORS
     from fadas.simulation.delays import DELAYS
     from fadas.tasks import TASKS
+    from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES
 
     registries = {
         "algorithms": ALGORITHMS,
@@ -34,6 +35,8 @@ def list_(
         "optimizers": OPTIMIZERS,
         "step sizes": STEP_SIZES,
         "delays": DELAYS,
+        "local trainers": LOCAL_TRAINERS,
+        "rate schedules": RATE_SCHEDULES,
         "tasks": TASKS,
         "executors": EXECUTORS,
     }

@@ -272,6 +272,7 @@ class Ledger:
         elif self.schedule.refills_together:
             self._vacant += schedule.buffer if step else 0
             jobs = self._fill()  # also within a round: with too few clients, those that have reported train again
+            jobs = jobs or self._lend()
         if step and schedule.per_client:
             jobs = [*jobs, *self._fill()]  # clients that waited may fill vacant slots
         return jobs, step
@@ -307,7 +308,17 @@ class Ledger:
             return self._dispatch(1)
         self._end(job)  # its client stays busy until the update moves to the buffer
         self.waiting.append(job)
-        return self._fill() if self.schedule.refills_together else self._dispatch(1)
+        if not self.schedule.refills_together:
+            return self._dispatch(1)
+        return self._fill() or self._lend()
+
+    def _lend(self) -> list[Job]:
+        """Start a job beyond M_c's slots if nothing else could end the round, because updates wait for the next one."""
+        if self.running or not self.waiting:
+            return []
+        jobs = self._dispatch(1)
+        self._vacant -= len(jobs)  # the next round has a slot less
+        return jobs
 
     def _free(self, job: Job) -> None:
         self._end(job)
@@ -330,7 +341,8 @@ class Ledger:
         return [self._next_job() for _ in range(filled)]
 
     def _fill(self) -> list[Job]:
-        vacant, self._vacant = self._vacant, 0
+        vacant = max(0, self._vacant)  # a slot that was lent to an earlier round is negative
+        self._vacant -= vacant
         return self._dispatch(vacant)
 
     def _next_job(self) -> Job:

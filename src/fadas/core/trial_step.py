@@ -1,9 +1,10 @@
 """One server step before a run. It finds errors in the algorithm's parts, which may be the user's own code."""
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -25,15 +26,44 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
     """
     step = Step(0, tuple(update.job for update in updates))
     state, before = ServerState(0, start), start.params.clone()
+    deltas = {id(update.delta): update.delta for update in updates}.values()  # a trial's updates may share one
+    reported = [delta.clone() for delta in deltas]
     eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
-    after = algorithm.apply(state, step, updates, clients, eta)
+    try:
+        after = algorithm.apply(state, step, updates, clients, eta)
+    except Exception:
+        _check_combine(getattr(algorithm, "combine", None), state, step, updates, clients)
+        raise
     if not torch.equal(before, start.params):
         raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
+    if not all(torch.allclose(*pair, rtol=0, atol=0, equal_nan=True) for pair in zip(deltas, reported, strict=True)):
+        raise ConfigError("the combine rule or the optimizer writes to the delta of an update; return a new tensor")
     given = after.model.params
     if (given.shape, given.dtype) != (before.shape, before.dtype):
         shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"
         raise ConfigError(f"the combine rule and the optimizer return {shapes}")
     return after
+
+
+def _check_combine(combine: Any, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> None:
+    """Raise an error that says so if a combine rule takes or returns something else than it should."""
+    if combine is None:  # not every update rule has one
+        return
+    try:
+        inspect.signature(combine).bind(state, step, updates, clients)
+    except TypeError as error:
+        raise ConfigError(f"a combine rule is called as combine(state, step, updates, clients): {error}") from None
+    except ValueError:  # built-in callables have no signature
+        return
+    given: Any = combine(state, step, updates, clients)
+    fits = isinstance(given, tuple) and _types(given)[:1] == ["Tensor"] and isinstance(cast(Any, given)[-1], Mapping)
+    if not fits or len(cast(Any, given)) != 2:
+        kinds = f"({', '.join(_types(given))})" if isinstance(given, tuple) else type(given).__name__
+        raise ConfigError(f"a combine rule must return (delta, slots), a tensor and a dict of tensors; got {kinds}")
+
+
+def _types(values: Any) -> list[str]:
+    return [type(value).__name__ for value in values]
 
 
 def _trial_step_size(algorithm: UpdateRule, step: ServerStep) -> float:

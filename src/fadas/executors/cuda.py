@@ -85,6 +85,9 @@ class Cuda(Executor):
             raise ValueError(f"the cuda executor needs a CUDA device, got {device!r}")
         if not 1 <= streams <= _MOST:
             raise ValueError(f"streams must be from 1 to {_MOST}, got {streams}")
+        if not local.elementwise or local.schedule:
+            what = "a learning rate that changes" if local.schedule else f"{type(local).__name__}"
+            raise RuntimeError(f"{what} cannot be captured in a graph")
         if not task.alike:
             raise RuntimeError("clients have examples of different shapes or types")
         drawn = random_devices(FlatModule(task.module(seed), device), task)
@@ -194,6 +197,9 @@ class Bench:
         local, module = executor.local, self.flat.module
         parameters = [p for p in module.parameters() if p.requires_grad]
         self._optimizer = torch.optim.SGD(parameters, local.lr, weight_decay=local.weight_decay, fused=True)
+        self._start = torch.zeros_like(self.flat.params) if local.mu else self.flat.params
+        self._state = {name: torch.zeros_like(self.flat.params) for name in local.memory}
+        self._t = torch.zeros((), device=executor.device)
         self.loss = torch.zeros((), device=executor.device)
         self.lock = threading.Lock()
         self.free = _record(torch.cuda.current_stream(executor.device))  # reached when the last borrower's step is done
@@ -206,13 +212,51 @@ class Bench:
     def _step(self, batch: Sequence[Tensor]) -> None:
         """Take a local step with ordinary kernel launches. `_capture` records it."""
         *inputs, targets = batch
-        self._optimizer.zero_grad(set_to_none=True)
+        local = self.executor.local
+        if local.is_plain:
+            self._optimizer.zero_grad(set_to_none=True)
+        else:
+            self.flat.grads.zero_()
         with self.executor.autocast():
             loss = self.executor.task.loss(self._forward(self.flat.module, *inputs), targets).mean()
         loss.backward()
-        self._optimizer.step()
+        if local.is_plain:
+            self._optimizer.step()
+        else:
+            self._take(local)
         self.loss += loss.detach()
         self.flat.tie()  # inside the graph, which must use the same buffers every time
+
+    @torch.no_grad()
+    def _take(self, local: LocalSGD) -> None:
+        """Take the step of any elementwise optimizer. What changes is a tensor: the graph would freeze a number."""
+        params, grads = self.flat.params, self.flat.grads
+        self._t += 1
+        local.attract(params, grads, self._start)
+        if local.clip is not None:
+            grads.mul_(local.shorten(grads.norm()))
+        local.decay(params, grads)
+        local.step(params, grads, self._state, self._t)
+
+    def begin(self, start: Model) -> None:
+        """Load the model that a job starts from. The optimizer's memory starts anew."""
+        self.flat.load(start)
+        self.loss.zero_()
+        self._t.zero_()
+        for vector in self._state.values():
+            vector.zero_()
+        if self.executor.local.mu:
+            self._start.copy_(start.params)
+
+    def copy_from(self, other: "Bench") -> None:
+        """Copy the state of a job from another bench."""
+        self.flat.copy_from(other.flat)
+        self.loss.copy_(other.loss)
+        self._t.copy_(other._t)
+        for name, vector in self._state.items():
+            vector.copy_(other._state[name])
+        if self.executor.local.mu:
+            self._start.copy_(other._start)
 
     def _capture(self, size: int, stream: torch.cuda.Stream, pool: Any) -> Captured:
         """Capture a local step for batches of one size."""
@@ -278,8 +322,7 @@ class Lane:
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(ready)
             data, epochs = epoch_rows(executor.task, executor.local, executor.seed, job, executor.device)
-            bench.flat.load(start)
-            bench.loss.zero_()
+            bench.begin(start)
             if executor.random:
                 torch.cuda.manual_seed(job_seed(executor.seed, job))
             rows = send(torch.cat(epochs), executor.device)
@@ -310,11 +353,9 @@ class Lane:
         own, other = self.bench, self.executor.borrow()
         try:
             self.stream.wait_event(other.free)
-            other.flat.copy_from(own.flat)
-            other.loss.copy_(own.loss)
+            other.copy_from(own)
             other.step(batch)
-            own.flat.copy_from(other.flat)
-            own.loss.copy_(other.loss)
+            own.copy_from(other)
             other.free = _record(self.stream)
         finally:
             other.lock.release()

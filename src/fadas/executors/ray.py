@@ -169,7 +169,7 @@ class Ray(Pool[Any]):
         try:
             import ray
         except ImportError:
-            raise ValueError("the ray executor needs Ray: run pip install -e '.[ray]' in a checkout") from None
+            raise ValueError("the ray executor needs Ray: run pip install '.[ray]' in a checkout") from None
         at_least(1, workers=workers)
         at_most(MOST_WORKERS, workers=workers)
         super().__init__(task, local, seed)

@@ -5,9 +5,10 @@ table holds its own parameters and may override the sections `local`, `schedule`
 one seed gives a `RunConfig`. Its `tables` are again a valid experiment: the config.toml beside the results.
 """
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from fadas.runs.serialization import flatten
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
+from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, CustomStep, RateSchedule
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_THREADS, at_least, at_most
 
@@ -41,6 +43,13 @@ PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZER
 _PART_FIELDS = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
 _SECTIONS = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
 EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
+_LOCAL_PARTS: dict[Any, tuple[str, Registry]] = {RateSchedule: ("rate schedule", RATE_SCHEDULES)}
+_ADDED = (
+    "mu",
+    "clip",
+    "schedule",
+)  # settings of [local] that earlier versions did not have: written only if they are set
+_STEP = ["params", "grads", "state", "t"]  # what a step function takes
 DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
 
 
@@ -63,7 +72,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     sections, own_sections = _merge_sections(tables, own, where)
     algorithm, algorithm_table = _make_algorithm(own, label, where)
     schedule = _make_schedule(algorithm, sections["schedule"], "buffer" in own_sections["schedule"])
-    local = build(LocalSGD, sections["local"], "local")
+    local, local_table = make_local(sections["local"])
     run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run")
     checks = build(Checks, sections["checks"], "checks")
     delays, delays_table = _make_delays(sections["delays"])
@@ -86,7 +95,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         "delays": delays_table,
         "faults": {name: {k: v for k, v in asdict(f).items() if v != math.inf} for name, f in faults.items()},
         "checks": asdict(checks),
-        "local": asdict(local),
+        "local": local_table,
         "executor": executor.table,
         "run": asdict(run),
         "algorithms": {label: {**algorithm_table, "schedule": schedule.as_table()}},
@@ -131,8 +140,37 @@ def _merge_sections(
     if "seeds" in own_sections["run"]:
         raise ConfigError(f"{where}.run.seeds: seeds belong to the experiment, under [run]")
     for name, table in own_sections.items():
-        sections[name] = {**sections[name], **table}
+        base = sections[name]
+        if name == "local" and table.get("name", base.get("name")) != base.get("name"):
+            takes = parameters_of(_trainer_factory(table["name"]), "local")[0]
+            base = {key: value for key, value in base.items() if key in takes}  # the rest is for another trainer
+        sections[name] = {**base, **table}
     return sections, own_sections
+
+
+def make_local(section: Table) -> tuple[LocalSGD, dict[str, Any]]:
+    """Return local training and its settings written out.
+
+    Args:
+        section: The section [local]: the name of a trainer and its arguments.
+    """
+    table = dict(section)
+    name = table.pop("name", "sgd")
+    local: LocalSGD = build(_trainer_factory(name), table, "local", _LOCAL_PARTS)
+    if not isinstance(local, LocalSGD):
+        raise ConfigError(f"local: {name!r} makes a {type(local).__name__}, not a LocalSGD")
+    values = {f.name: getattr(local, f.name) for f in fields(local) if f.name not in _ADDED or f.name in table}
+    if local.schedule is not None:
+        values["schedule"] = _part_table(local.schedule, RATE_SCHEDULES, table["schedule"])
+    values.pop("function", None)  # of a step function, which is what `name` says
+    return local, values if name == "sgd" else {"name": name, **values}
+
+
+def _trainer_factory(name: Any) -> Callable[..., LocalSGD]:
+    factory = lookup(LOCAL_TRAINERS, "local", name)
+    if inspect.isfunction(factory) and list(inspect.signature(factory).parameters) == _STEP:
+        return partial(CustomStep, function=factory)
+    return factory
 
 
 def _make_schedule(algorithm: Algorithm, section: Table, own_buffer: bool) -> Schedule:

@@ -21,6 +21,6 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "flwr":
         raise
-    raise ModuleNotFoundError("this needs Flower: run pip install -e '.[flower]' in a checkout", name="flwr") from error
+    raise ModuleNotFoundError("this needs Flower: run pip install '.[flower]' in a checkout", name="flwr") from error
 
 __all__ = ["AsyncStrategy", "task_from_run_config"]

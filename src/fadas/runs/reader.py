@@ -245,9 +245,20 @@ def read_runs(folder: Path) -> tuple[list[Run], list[Damaged]]:
             except Damaged as error:
                 damaged.append(error)
     if not (found or damaged):
-        below = sorted({str(path.parents[1]) for path in folder.glob(f"*/*/{SUMMARY}")})  # of a sweep
-        raise ConfigError(f"no finished runs in {folder}{', but in ' + ', '.join(below) if below else ''}")
+        raise ConfigError(_describe_missing(folder))
     return sorted(found, key=lambda run: (run.summary.place, run.summary.seed, run.folder.name)), damaged
+
+
+def _describe_missing(folder: Path) -> str:
+    """Return why a folder has no finished runs, and what to do."""
+    if not folder.is_dir():
+        return f"{folder} does not exist; give the folder of an experiment, such as runs/demo"
+    if below := sorted({str(path.parents[1]) for path in folder.glob(f"*/*/{SUMMARY}")}):  # of a sweep
+        return f"no finished runs in {folder}, but in {', '.join(below)}"
+    if begun := unfinished_runs(folder):
+        advice = "wait for them, or continue interrupted runs with the same command and --resume"
+        return f"no finished runs in {folder}; not finished: {', '.join(begun)}; {advice}"
+    return f"no finished runs in {folder}"
 
 
 def find_runs(folder: Path) -> list[Run]:

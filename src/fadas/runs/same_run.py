@@ -21,19 +21,35 @@ def differing_settings(one: Tables, other: Tables) -> list[str]:
     """Return a description of each setting that differs."""
     before, now = flatten(identity(one)), flatten(identity(other))
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys]
+    return [
+        f"{key.removeprefix('code.')}.py has changed"
+        if key.startswith("code.") and key in before and key in now
+        else f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in keys
+    ]
 
 
 def identity(tables: Tables) -> dict[str, Any]:
-    """Return the settings that affect the results. From [executor], only the precision is included."""
+    """Return the settings that affect the results.
+
+    The executors of fadas all give the same results, so from [executor] only the precision is included. An executor of
+    the user's own may do anything: its name and its own settings are included.
+    """
     tables = upgrade_config(tables)
     ignored = {*_IGNORED, "steps"} if is_deployment(tables) else _IGNORED  # a deployment may be extended
     run = {key: value for key, value in _section(tables, "run").items() if key not in ignored}
-    same = {**tables, "run": run, "executor": {}, "precision": precision(tables)}
+    same = {**tables, "run": run, "executor": _own_executor(tables), "precision": precision(tables)}
     if is_deployment(tables):  # who may fill the buffer can change at a restart, as other checks of updates can
         section = _section(tables, "schedule")
         same["schedule"] = {key: value for key, value in section.items() if key not in ("per_client", "excess")}
     return same
+
+
+def _own_executor(tables: Tables) -> dict[str, Any]:
+    section = _section(tables, "executor")
+    if ":" not in str(section.get("name", "")):
+        return {}
+    return {key: value for key, value in section.items() if key not in ("device", "threads")}
 
 
 def precision(tables: Tables) -> str:

@@ -56,7 +56,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            hint = "pip install -e '.[tensorboard]' in a checkout"
+            hint = "pip install '.[tensorboard]' in a checkout"
             raise ConfigError(f"run.tensorboard needs the extra: {hint}") from None
         self._make_writer = SummaryWriter
 

@@ -11,7 +11,7 @@ from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
 from fadas.core.trial_step import innermost_step_size, trial_step
-from fadas.errors import ConfigError, FadasWarning, first_line
+from fadas.errors import ConfigError, FadasWarning, first_line, place_of
 from fadas.executors.torch_settings import torch_threads
 from fadas.runs.checkpoint import require_storable
 from fadas.simulation.planner import Plan
@@ -70,7 +70,7 @@ def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm
         raise
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
         text = first_line(error) if str(error) else "no reason given"
-        raise ConfigError(f"cannot be trained: {type(error).__name__}: {text}") from error
+        raise ConfigError(f"cannot be trained: {type(error).__name__}: {text}{place_of(error)}") from error
 
 
 def warn_of_idle_cap(plan: Plan, algorithm: Algorithm, label: str = "") -> None:

@@ -178,7 +178,7 @@ def _load_pretrained(kind: str, encoder: str, **options: Any) -> Any:
     try:
         import transformers
     except ImportError:
-        raise ValueError("the language tasks need transformers: pip install -e '.[language]' in a checkout") from None
+        raise ValueError("the language tasks need transformers: pip install '.[language]' in a checkout") from None
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     local = data_folder() / encoder  # a folder of that name takes precedence, so that no hub is needed

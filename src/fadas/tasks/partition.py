@@ -114,7 +114,18 @@ def iid(labels: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.n
 
 
 def natural(owners: Sequence[Any]) -> dict[Any, np.ndarray]:
-    """Return the examples of each client, by a column that names them. Clients are in order of first appearance."""
+    """Return the example indices of each client, by a column that names the clients.
+
+    Args:
+        owners: The client that holds each example: a name or a number.
+
+    Returns:
+        The indices by owner, in order of first appearance. `list(parts.values())` are the parts of clients 0, 1, ...
+
+    Example:
+        >>> natural(["clinic-b", "clinic-a", "clinic-b"])
+        {'clinic-b': array([0, 2]), 'clinic-a': array([1])}
+    """
     parts: dict[Any, list[int]] = {}
     for example, owner in enumerate(owners):
         parts.setdefault(owner, []).append(example)

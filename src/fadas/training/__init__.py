@@ -2,7 +2,9 @@
 
 | file                | what it holds                                                                 |
 |---------------------|-------------------------------------------------------------------------------|
-| `sgd.py`            | `LocalSGD`, the settings of local training, and the rows that a job trains on |
+| `sgd.py`            | `LocalSGD`, the base of local trainers, and the rows that a job trains on     |
+| `optimizers.py`     | the other local optimizers: momentum, Adam, ... and steps of your own         |
+| `schedules.py`      | learning rates that change with the server's version                          |
 | `flat_module.py`    | `FlatModule`, a torch module as flat vectors                                  |
 | `one_job.py`        | one job at a time: the reference                                              |
 | `many_jobs.py`      | many jobs in one call, by `vmap` or as a stacked chain                        |
@@ -10,13 +12,41 @@
 | `stacked_losses.py` | losses for these chains                                                       |
 | `preflight.py`      | checks before a run                                                           |
 
-**The local step is written four times.** Change all of them together: `one_job.py` (inline, processes, ray on CPUs,
-Flower apps), `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in `executors/cuda.py`. Tests
-compare each with `one_job.py`.
+**A local step is written once**, as the method `step` of a local trainer. The plain SGD step, which most runs use, is
+written again where it is faster: `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in
+`executors/cuda.py`. Tests compare each with `one_job.py`.
 """
 
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
+from fadas.training.optimizers import (
+    LOCAL_TRAINERS,
+    Adam,
+    AdamW,
+    AMSGrad,
+    CustomStep,
+    Momentum,
+    Nesterov,
+    TorchOptimizer,
+)
+from fadas.training.schedules import RATE_SCHEDULES, Cosine, InverseSqrt, RateSchedule, Steps
 from fadas.training.sgd import LocalSGD
 
-__all__ = ["FlatModule", "LocalSGD", "train_job"]
+__all__ = [
+    "LOCAL_TRAINERS",
+    "RATE_SCHEDULES",
+    "AMSGrad",
+    "Adam",
+    "AdamW",
+    "Cosine",
+    "CustomStep",
+    "FlatModule",
+    "InverseSqrt",
+    "LocalSGD",
+    "Momentum",
+    "Nesterov",
+    "RateSchedule",
+    "Steps",
+    "TorchOptimizer",
+    "train_job",
+]

@@ -70,7 +70,7 @@ class BatchTrainer:
     @cached_property
     def stacked(self) -> Stacked | None:
         """The stacked module, if the task can be trained in it. The first access tries it out."""
-        able = self._pads and self.task.alike and not has_hooks(self.flat.module)
+        able = self.local.elementwise and self._pads and self.task.alike and not has_hooks(self.flat.module)
         return self._make_stacked() if able else None
 
     @cached_property
@@ -87,6 +87,8 @@ class BatchTrainer:
         """
         if not self.task.alike:
             raise Unsuitable("clients whose examples differ in shape cannot share a batch")
+        if not self.local.elementwise:
+            raise Unsuitable(f"{type(self.local).__name__} trains one job at a time")
         if has_hooks(self.flat.module, backward=True):
             raise Unsuitable("hooks on gradients are not called for a batch of jobs")
         if random_devices(self.flat, self.task):
@@ -108,12 +110,12 @@ class BatchTrainer:
 
     def groups(self, work: Sequence[Work]) -> list[list[Work]]:
         """Split jobs into groups that can train in one call."""
-        if self._pads:
-            return [list(work)]
-        by_size: dict[int, list[Work]] = {}
+        alike: dict[tuple[int, int], list[Work]] = {}
         for item in work:
-            by_size.setdefault(self.task.sizes[item[0].client], []).append(item)
-        return list(by_size.values())
+            size = 0 if self._pads else self.task.sizes[item[0].client]
+            rate = item[0].version if self.local.schedule else 0  # jobs of one version have the same rate
+            alike.setdefault((size, rate), []).append(item)
+        return list(alike.values())
 
     def train(self, work: Sequence[Work]) -> list[Update]:
         """Train jobs in one call. Return their updates, in no particular order."""
@@ -161,7 +163,7 @@ class BatchTrainer:
         self.flat.module.train()
         trained: list[tuple[Work, Tensor]] = []
         try:
-            stacked = Stacked(self.flat, self.task.loss, labels, local.lr, local.weight_decay)
+            stacked = Stacked(self.flat, self.task.loss, labels, local)
             for chosen in (work, work[:1]):  # also a single job: there a `squeeze` may remove another dimension
                 batch = self._collate(local, chosen)
                 trained += zip(batch.work, self._run_stacked(stacked, batch)[0])
@@ -201,6 +203,7 @@ class BatchTrainer:
         order = sorted(range(len(work)), key=lambda i: -len(lengths[i]))
         longest = len(lengths[order[0]])
         return _Batch(
+            local.at(work[0][0].version),
             [work[i] for i in order],
             pool,
             stack_padded([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
@@ -210,7 +213,7 @@ class BatchTrainer:
 
     def _run_stacked(self, stacked: Stacked, batch: "_Batch") -> Trained:
         """Train a batch of jobs in the stacked chain."""
-        stacked.load_models([start for _, start in batch.work])
+        stacked.load_models([start for _, start in batch.work], batch.local)
         steps, jobs, width = batch.index.shape
         total = batch.weights.new_zeros(jobs, dtype=torch.promote_types(batch.weights.dtype, torch.float32))
         # Gathering the batches of several steps at once saves calls. The limit on their number saves memory.
@@ -227,10 +230,12 @@ class BatchTrainer:
 
     def _run_mapped(self, batch: "_Batch") -> Trained:
         """Train a batch of jobs with `vmap`."""
-        flat, local, jobs = self.flat, self.local, len(batch.work)
+        flat, local, jobs = self.flat, batch.local, len(batch.work)
         flat.module.train()
         params = torch.stack([start.params for _, start in batch.work])
         views = flat.named_params(params)
+        starts = flat.named_params(params.clone()) if local.mu else views
+        memory = {key: flat.named_params(torch.zeros_like(params)) for key in local.memory}
         buffers = {
             name: rows.contiguous()  # under vmap, BatchNorm updates only contiguous statistics in place
             for name, rows in flat.named_buffers(torch.stack([start.buffers for _, start in batch.work])).items()
@@ -244,9 +249,22 @@ class BatchTrainer:
             current = {name: view[:active] for name, view in views.items()}
             state = {name: tensor[:active] for name, tensor in (buffers | counters).items()}
             grads, (values, after) = self._gradients(current, state, inputs, targets, weights)
-            for name, view in current.items():
-                # not in place: parameters may share a gradient
-                view.sub_(grads[name].add(view, alpha=local.weight_decay), alpha=local.lr)
+            if local.is_plain:
+                for name, view in current.items():
+                    # not in place: parameters may share a gradient
+                    view.sub_(grads[name].add(view, alpha=local.weight_decay), alpha=local.lr)
+            else:
+                own = {name: grads[name].clone() for name in current}
+                for name, view in current.items():
+                    local.attract(view, own[name], starts[name][:active])
+                if local.clip is not None:
+                    squares = torch.stack([grad.flatten(1).square().sum(1) for grad in own.values()])
+                    scale = local.shorten(squares.sum(0).sqrt())
+                    for grad in own.values():
+                        grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)))
+                for name, view in current.items():
+                    local.decay(view, own[name])
+                    local.step(view, own[name], {key: m[name][:active] for key, m in memory.items()}, k + 1)
             for name, rows in state.items():
                 rows.copy_(after[name])
             total[:active] += values
@@ -275,6 +293,7 @@ class BatchTrainer:
 class _Batch:
     """The data of a batch of jobs. The job with the most local steps comes first."""
 
+    local: LocalSGD  # with the learning rate of these jobs
     work: list[Work]
     pool: Sequence[Tensor]  # columns of data
     index: Tensor  # [K, B, width] rows of the pool, by local step, job and position in the batch

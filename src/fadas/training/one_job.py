@@ -34,21 +34,21 @@ def train_job(
     data, epochs = epoch_rows(task, local, seed, job, flat.device)
     flat.load(start)
     flat.module.train()
+    step = local.at(job.version).begin(flat, start.params)
     losses: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         # Modules such as dropout draw from torch's global generator. On the CPU only that generator is seeded:
         # `torch.manual_seed` seeds every device, which costs more than a step of a small network.
         set_seed = torch.default_generator.manual_seed if flat.device == "cpu" else torch.manual_seed
         set_seed(job_seed(seed, job))
-        for index in (batch for rows in epochs for batch in rows.split(local.batch_size)):
+        for t, index in enumerate((batch for rows in epochs for batch in rows.split(local.batch_size)), 1):
             *inputs, targets = (column.index_select(0, index.to(column.device)) for column in data)
             flat.grads.zero_()
             with torch.autocast(torch.device(flat.device).type, torch.bfloat16, enabled=autocast):
                 value = task.loss(flat.module(*inputs), targets).mean()
             value.backward()
             with torch.no_grad():
-                flat.grads.add_(flat.params, alpha=local.weight_decay)
-                flat.params.add_(flat.grads, alpha=-local.lr)
+                step(t)
             losses.append(value.detach())
     metrics = {"loss": float(torch.stack(losses).mean())}
     trained = flat.read()

@@ -5,10 +5,11 @@ calls. A chain of linear layers and functions without parameters (activations, r
 
 - The examples of all jobs pass through the chain together.
 - Each linear layer is one batched product over the jobs.
-- The product that gives a weight's gradient applies the SGD step in the same call.
+- The product that gives a weight's gradient applies a plain SGD step in the same call. Other local optimizers take
+  their elementwise step with each layer's gradient.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,11 +20,13 @@ from torch import Tensor, fx, nn
 from fadas.core.model import Model
 from fadas.tasks.task import Loss, cross_entropy
 from fadas.training.flat_module import FlatModule
+from fadas.training.sgd import LocalSGD
 from fadas.training.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
 _FEW = 32  # classes
+_START = "start of the job"  # beside the memory of an optimizer, for the proximal term
 
 
 class Layer(Protocol):
@@ -60,15 +63,17 @@ class Linear:
     """A linear layer with a weight [B, out, in] and a bias [B, 1, out].
 
     Args:
-        lr: Learning rate.
-        decay: Weight decay.
         weight: The name of the weight among the module's parameters.
         bias: The name of the bias. None: no bias.
     """
 
-    def __init__(self, lr: float, decay: float, weight: str, bias: str | None) -> None:
-        self.lr, self.decay, self.names = lr, decay, (weight, bias)
+    def __init__(self, weight: str, bias: str | None) -> None:
+        self.names = (weight, bias)
         self._ones = torch.ones(0, 1, 0)
+
+    def set_training(self, local: LocalSGD) -> None:
+        """Use these settings of local training, with the learning rate of the jobs to come."""
+        self._local, self.lr, self.decay = local, local.lr, local.weight_decay
 
     def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
         """Use the parameters of the first `jobs` jobs. Training writes into them."""
@@ -89,8 +94,28 @@ class Linear:
             return self.backward(grad.flatten(1, -2)).unflatten(1, grad.shape[1:-1])
         return torch.bmm(grad, self._weight)
 
+    def load_memory(self, memory: Mapping[str, Mapping[str, Tensor]], jobs: int) -> None:
+        """Use the memory and the start of the first `jobs` jobs. Its keys are vectors' and parameters' names."""
+        weight, bias = self.names
+        self._memory = [
+            ({key: tensors[weight][:jobs] for key, tensors in memory.items()}),
+            ({} if bias is None else {key: tensors[bias][:jobs, None] for key, tensors in memory.items()}),
+        ]
+
+    def step(self, grad: Tensor, t: int) -> None:
+        """Take a step of any elementwise local optimizer, given the gradient of the outputs."""
+        grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
+        pairs = [(self._weight, torch.bmm(grad.mT, self._rows))]
+        if self._bias is not None:
+            pairs.append((self._bias, grad.sum(1, keepdim=True)))
+        for (params, grads), state in zip(pairs, self._memory):
+            if _START in state:
+                self._local.attract(params, grads, state[_START])
+            self._local.decay(params, grads)
+            self._local.step(params, grads, state, t)
+
     def learn(self, grad: Tensor) -> None:
-        """Take the SGD step, given the gradient of the outputs."""
+        """Take the plain SGD step in as few calls as possible, given the gradient of the outputs."""
         grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
         if self.decay:  # a separate call: a factor 1 - lr * decay in the product has one rounding error for all weights
             self._weight.add_(self._weight, alpha=-self.lr * self.decay)
@@ -106,6 +131,7 @@ class Linear:
     def clear(self) -> None:
         """Release the parameters and the tensors of the last batch."""
         self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
+        self._memory = [{}, {}]
 
 
 class Head(Linear):
@@ -126,8 +152,12 @@ class Head(Linear):
         """Return the gradient of the inputs, given the gradient of the outputs."""
         return super().backward(grad.mT)
 
+    def step(self, grad: Tensor, t: int) -> None:
+        """Take a step of any elementwise local optimizer, given the gradient of the outputs."""
+        super().step(grad.mT, t)
+
     def learn(self, grad: Tensor) -> None:
-        """Take the SGD step, given the gradient of the outputs."""
+        """Take the plain SGD step, given the gradient of the outputs."""
         super().learn(grad.mT)
 
 
@@ -178,15 +208,15 @@ class Stacked:
         flat: The module.
         loss: The task's loss.
         labels: Is each target a single class?
-        lr: Learning rate.
-        weight_decay: Weight decay.
+        local: What a client does with a job.
 
     Raises:
-        ValueError: The module is not a chain of linear layers and functions without parameters.
+        ValueError: The module is not a chain of linear layers and functions without parameters, or a local step needs
+            the norm over all layers.
 
     Example:
         >>> flat = FlatModule(torch.nn.Linear(4, 2))
-        >>> stacked = Stacked(flat, cross_entropy, labels=True, lr=0.1, weight_decay=0.0)
+        >>> stacked = Stacked(flat, cross_entropy, True, LocalSGD(lr=0.1))
         >>> stacked.load_models([flat.read(), flat.read()])
         >>> inputs, labels = torch.randn(1, 2, 8, 4), torch.zeros(1, 2, 8, dtype=torch.long)
         >>> losses = stacked.train(inputs, labels, torch.full((1, 2, 8), 1 / 8), active=[2])
@@ -194,15 +224,17 @@ class Stacked:
         torch.Size([2, 10])
     """
 
-    def __init__(self, flat: FlatModule, loss: Loss, labels: bool, lr: float, weight_decay: float) -> None:
-        self._flat = flat
-        self._layers = _chain(flat.module, lr, weight_decay)
+    def __init__(self, flat: FlatModule, loss: Loss, labels: bool, local: LocalSGD) -> None:
+        if local.clip is not None:
+            raise ValueError("the norm of a gradient is that of all layers")
+        self._flat, self._local = flat, local
+        self._layers = _chain(flat.module)
         self._loss: Callable[[Tensor, Tensor], StepsLoss] = partial(AnyLoss, loss)
         self.classes = 0  # how many numbers per example the loss keeps until the end
         if loss is cross_entropy and labels and isinstance(last := self._layers[-1], Linear):
             self._loss, classes = ManyClasses, flat.param_shapes[last.names[0]][0]
             if classes < _FEW:
-                self._layers[-1] = Head(lr, weight_decay, *last.names)
+                self._layers[-1] = Head(*last.names)
                 self._loss, self.classes = partial(CrossEntropy, classes), classes
         self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
         used = [name for layer in self._linear for name in layer.names if name]
@@ -210,10 +242,24 @@ class Stacked:
             raise ValueError("each parameter must be used exactly once, in a linear layer")
         self._learning = self._layers[self._layers.index(self._linear[0]) :]  # earlier layers need no gradient
 
-    def load_models(self, starts: Sequence[Model]) -> None:
-        """Load the models that the jobs start from."""
+    def load_models(self, starts: Sequence[Model], local: LocalSGD | None = None) -> None:
+        """Load the models that the jobs start from.
+
+        Args:
+            starts: The models.
+            local: Local training with the jobs' learning rate. None: that of the constructor.
+        """
+        local = local or self._local
+        self._is_plain, self._taken = local.is_plain, 0
         views = self._flat.named_params(torch.stack([start.params for start in starts]))
         self._params = {name: view.contiguous() for name, view in views.items()}  # products write into these faster
+        self._memory = {
+            key: {name: torch.zeros_like(view) for name, view in self._params.items()} for key in self._local.memory
+        }
+        if self._local.mu:
+            self._memory[_START] = {name: view.clone() for name, view in self._params.items()}
+        for layer in self._linear:
+            layer.set_training(local)
         self._keep_first(len(starts))
 
     def _keep_first(self, jobs: int) -> None:
@@ -221,11 +267,13 @@ class Stacked:
         self._jobs = jobs
         for layer in self._linear:
             layer.load_params(self._params, jobs)
+            layer.load_memory(self._memory, jobs)
 
     def unload(self) -> Tensor:
         """Return the parameters of all jobs, [B, P], and release all tensors of the batch of jobs."""
         trained = torch.cat([tensor.flatten(1) for tensor in self._params.values()], 1)
         self._params.clear()
+        self._memory.clear()
         for layer in self._layers:
             layer.clear()
         return trained
@@ -245,6 +293,7 @@ class Stacked:
         """
         loss = self._loss(targets, weights)
         for k, (x, jobs) in enumerate(zip(inputs.unbind(), active, strict=True)):
+            self._taken += 1
             if jobs < self._jobs:
                 self._keep_first(jobs)
             if jobs < x.shape[0]:
@@ -255,15 +304,18 @@ class Stacked:
             for layer in reversed(self._learning):
                 below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights change
                 if isinstance(layer, Linear):
-                    layer.learn(grad)
+                    if self._is_plain:
+                        layer.learn(grad)
+                    else:
+                        layer.step(grad, self._taken)
                 grad = below
         return loss.total()
 
 
-def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
+def _chain(module: nn.Module) -> list[Layer]:
     """Return the module as a chain of layers, found by tracing its `forward`."""
     if type(module) is nn.Linear:  # the tracer would trace the inside of the root module
-        return [Linear(lr, decay, "weight", "bias" if module.bias is not None else None)]
+        return [Linear("weight", "bias" if module.bias is not None else None)]
     graph = fx.Tracer().trace(module)
     modules = dict(module.named_modules())
     layers: list[Layer] = []
@@ -282,12 +334,12 @@ def _chain(module: nn.Module, lr: float, decay: float) -> list[Layer]:
             raise ValueError(f"{node} does not take the output of the step before it")
         if any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values())):
             raise ValueError(f"{node} takes more than the output of the step before it")
-        layers.append(_make_layer(node, modules.get(str(node.target)), lr, decay))
+        layers.append(_make_layer(node, modules.get(str(node.target))))
         last = node
     raise ValueError("the module returns no output")
 
 
-def _make_layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float) -> Layer:
+def _make_layer(node: fx.Node, module: nn.Module | None) -> Layer:
     """Return the layer for one node of the traced graph."""
     kind = type(module) if node.op == "call_module" else node.target
     if kind in _RELUS:
@@ -299,7 +351,7 @@ def _make_layer(node: fx.Node, module: nn.Module | None, lr: float, decay: float
         return Other(lambda x: getattr(x, str(name))(*arguments, **options))
     if kind is nn.Linear:
         assert isinstance(module, nn.Linear)
-        return Linear(lr, decay, f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None)
+        return Linear(f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None)
     if module is None or any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
         raise ValueError(f"{node.target} has parameters or buffers, and only linear layers can be stacked")
     return Other(module)

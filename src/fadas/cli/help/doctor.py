@@ -116,7 +116,7 @@ def _check_extras() -> dict[str, str]:
         if extra:
             states = ", ".join(f"{name} {state}" for name, (_, state) in packages.items())
             works = all(fits for fits, _ in packages.values())
-            advice = f"incomplete ({states}): run pip install -e '.[{extra}]' in a checkout"
+            advice = f"incomplete ({states}): run pip install '.[{extra}]' in a checkout"
             found[extra] = f"{_WORKS} ({states})" if works else advice
     return found or {"unknown": "fadas is not installed as a package, so its extras are not known"}
 
@@ -132,7 +132,10 @@ def _find_data() -> dict[str, str]:
     found: dict[str, str] = {}
     for name, (folder, files) in expected.items():
         there = [file for file in files if (folder / file).is_file()]
-        found[name] = "found" if len(there) == len(files) else "incomplete" if there else "not found"
+        place = f"put {' and '.join(files)} into {_without_home(folder)}"
+        advice = f"run fadas data get {name}" if name in ARCHIVES else place
+        state = "incomplete" if there else "not found"
+        found[name] = "found" if len(there) == len(files) else f"{state}: {advice}"
     return found
 
 

@@ -77,6 +77,9 @@ def _example(group: Any, key: str) -> str:
         return show_example(group, group.settings[0])
     if group.section == "algorithms":
         return f"[algorithms.{key}]"
+    if group.section == "rate_schedule":
+        needed = "".join(f", {one.name} = {one.example}" for one in group.settings if one.required)
+        return f'local.schedule = {{name = "{key}"{needed}}}'
     place = f"algorithms.NAME.{group.section}" if group.section in ("combine", "optimizer", "step_size") else ""
     return f'{place} = "{key}"' if place else f'{group.section}.name = "{key}"'
 

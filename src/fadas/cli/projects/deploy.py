@@ -57,7 +57,7 @@ def init(
     from fadas.cli.terminal import print_line
 
     if not find_spec("flwr"):
-        raise ConfigError("fadas deploy needs Flower: run pip install -e '.[flower]' in a checkout")
+        raise ConfigError("fadas deploy needs Flower: run pip install '.[flower]' in a checkout")
     settings: dict[str, Any] = {}
     if experiment:
         if task != "digits":

@@ -7,6 +7,7 @@ import ast
 import types
 from ast import literal_eval as literal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -21,6 +22,7 @@ from fadas.runs.serialization import toml_value
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
+from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES
 from fadas.training.sgd import LocalSGD
 
 
@@ -69,13 +71,20 @@ class Group(NamedTuple):
     settings: tuple[Setting, ...]
 
 
-_REGISTRIES: dict[str, Registry] = {"task": TASKS, "delays": DELAYS, "executor": EXECUTORS, "algorithms": ALGORITHMS}
+_REGISTRIES: dict[str, Registry] = {
+    "task": TASKS,
+    "delays": DELAYS,
+    "local": LOCAL_TRAINERS,
+    "executor": EXECUTORS,
+    "algorithms": ALGORITHMS,
+}
 _HIDDEN = {  # parameters that are no settings: the run passes them, or they are set elsewhere
     "task": ("seed",),
     "delays": ("digest",),
+    "local": tuple(field.name for field in fields(LocalSGD)),
     "executor": (*EXECUTOR_ARGUMENTS, "device", "threads"),
 }
-_NAMES = {"task": "task", "delays": "delay model", "executor": "executor"}
+_NAMES = {"task": "task", "delays": "delay model", "local": "local trainer", "executor": "executor"}
 
 
 def list_settings() -> list[Group]:
@@ -95,7 +104,9 @@ def list_settings() -> list[Group]:
         ),
         *_entries("delays"),
         _section("faults.*", Fault),
-        _section("local", LocalSGD),
+        _named_section("local", "What a client does with a job.", '"sgd"', _from(LocalSGD, "local")),
+        *_entries("local"),
+        *_entries("rate_schedule", RATE_SCHEDULES),
         _section("checks", Checks),
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),

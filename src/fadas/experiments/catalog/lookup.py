@@ -11,6 +11,8 @@ from fadas.experiments.experiment_file import OWN_SECTIONS
 KINDS = {
     "task": "Task",
     "delays": "Delay model",
+    "local": "Local trainer",
+    "rate_schedule": "Rate schedule",
     "executor": "Executor",
     "algorithms": "Method",
     "combine": "Combine rule",
@@ -31,6 +33,8 @@ WHERE = {  # what the settings of a section concern
     "sweep": "`fadas sweep`",
     "profiles": "the option `--profile`",
 }
+_SYMBOLS = {"M": "schedule.buffer", "M_c": "schedule.concurrency"}
+_TERMS = ("client", "job", "plan", "round", "tau", "tau_max", "tau_avg", "tau_med", "update", "version", "virtual time")
 _PAGE = "docs/reference/settings.md"
 
 
@@ -48,7 +52,9 @@ def find_entries(key: str) -> Sequence[tuple[Group, Setting | None]]:
         >>> setting.required
         True
     """
-    wanted = _without_algorithm(key)
+    if key in _TERMS:
+        raise ConfigError(f"{key!r} is no setting but a term, which docs/glossary.md explains")
+    wanted = _SYMBOLS.get(key) or _without_algorithm(key)
     groups = list_settings()
     settings = [(group, one) for group in groups for one in group.settings]
     named = [(group, None) for group in groups if wanted in (group.names or (group.section,))]
@@ -97,6 +103,8 @@ def show_example(group: Group, setting: Setting) -> str:
     """Return a line of TOML that sets a setting."""
     if group.section in ("combine", "optimizer", "step_size"):
         return f'algorithms.NAME.{group.section} = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
+    if group.section == "rate_schedule":
+        return f'local.schedule = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
     any_key = {"sweep.*.*": "sweep.NAME.eta", "profiles.*.*": "profiles.NAME.run"}
     return f"{any_key.get(setting.key, setting.key.replace('*', 'NAME'))} = {setting.example}"
 
