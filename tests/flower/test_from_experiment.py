@@ -46,6 +46,9 @@ eta = 0.5
 [algorithms.early]
 preset = "fadas"
 schedule.refill = "update"
+[algorithms.near]
+preset = "fadas"
+local.mu = 0.1
 """
 
 
@@ -75,10 +78,11 @@ def test_app_has_settings_of_experiment(folder, label):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--from", "x.toml"], "--only must choose one algorithm to deploy: fadas-da, mine, robust, early"),
+        (["--from", "x.toml"], "--only must choose one algorithm to deploy: fadas-da, mine, robust, early, near"),
         (["--only", "fadas-da"], "--only needs --from"),
         (["--from", "x.toml", "--only", "robust", "--task", "names"], "--task and --from cannot be used together"),
         (["--from", "x.toml", "--only", "early"], "an app takes no schedule.refill"),
+        (["--from", "x.toml", "--only", "near"], "an app trains with plain SGD"),
         (["--from", "x.toml", "--only", "mine"], "algorithm-step-size-then"),
     ],
 )

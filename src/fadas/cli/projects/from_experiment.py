@@ -22,6 +22,7 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
     from fadas.core.update_checks import Checks
     from fadas.experiments.resolve import experiment_seeds, resolve
     from fadas.flower.options import algorithm_from_run_config, schedule_from_run_config
+    from fadas.training.sgd import LocalSGD
 
     config = resolve(tables, label, experiment_seeds(tables)[0])
     own = {key: value for key, value in config.tables["algorithms"][label].items() if key != "schedule"}
@@ -52,6 +53,9 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
         raise ConfigError(
             f"algorithms.{label}: an app takes no schedule.refill, excess or buffer against the method's own"
         )
+    plain = LocalSGD(local.lr, local.epochs, local.batch_size, local.weight_decay, local.steps)
+    if type(local) is not LocalSGD or local != plain:
+        raise ConfigError("an app trains with plain SGD; set another [local] in app/task.py, and remove it here")
     if config.checks != Checks():
         raise ConfigError("checks cannot be settings of an app; remove [checks], and pass them in app/server_app.py")
     return settings
