@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from helpers.cli import DEMO, run_fadas
+from helpers.cli import DEMO, call_fadas, run_fadas
 
 
 def test_help_shows_examples_without_heavy_imports():
@@ -82,23 +82,27 @@ def test_help_shows_examples_without_heavy_imports():
         (["run", DEMO, "--set", "sweep.fedbuf.eta=[1]"], "unknown algorithm 'fedbuf'; did you mean 'fedbuff'?"),
     ],
 )
-def test_bad_input_gives_one_line_and_exit_code_2(tmp_path, arguments, message):
-    done = run_fadas(*arguments, cwd=tmp_path, code=2)
-    assert message in done.stderr
-    assert done.stderr.startswith("fadas: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+def test_bad_input_gives_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, output, said = call_fadas(*arguments)
+    assert code == 2
+    assert message in said
+    assert said.startswith("fadas: ")
+    assert len(said.splitlines()) == 1
+    assert output == ""
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing may be left behind"
 
 
 def test_debug_shows_traceback_for_every_command(monkeypatch):
     monkeypatch.setenv("FADAS_DEBUG", "1")
     for command in ("run", "plan", "sweep", "report"):
-        text = run_fadas(command, "nowhere.toml", code=2).stderr
+        code, _, text = call_fadas(command, "nowhere.toml")
+        assert code == 2
         assert text.startswith("Traceback")
         assert text.splitlines()[-1].startswith("fadas: ")
 
 
 def test_usage_error_exits_with_2(tmp_path):
     for arguments in (["run"], ["fly"], ["sweep", DEMO, "-j", "0"], ["run", DEMO, "--seed", "abc"]):
-        assert len(run_fadas(*arguments, code=2).stderr.splitlines()) == 1
+        code, _, text = call_fadas(*arguments)
+        assert (code, len(text.splitlines())) == (2, 1)
