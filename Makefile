@@ -10,7 +10,7 @@ demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/.dev
 	$(BIN)/ruff check

@@ -40,7 +40,7 @@ def test_commands_of_readme_run(tmp_path, template):
         # Only shorter. `make dist` runs the commands of all templates as they are.
         arguments += ["--set", "run.updates=12", "--seed", "100"] if arguments[0] == "sweep" else []
         arguments += ["--seed", "1"] if arguments[0] == "run" and template == "language" else []
-        text = run_fadas(*arguments, cwd=folder, FADAS_ALLOW_CODE="").stdout
+        text = run_fadas(*arguments, cwd=folder, fresh=True, FADAS_ALLOW_CODE="").stdout
         if number == 0:
             assert processor_seconds() - before < 60, "a minute on one core"
     assert "report" not in commands[1] or (folder / "runs" / "my-project" / "report.html").exists()

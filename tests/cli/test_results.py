@@ -36,7 +36,8 @@ def test_watch_ends_when_all_runs_are_finished(tmp_path, monkeypatch, capsys):
     assert "finished" in out
 
 
-def test_watch_without_runs_is_refused(tmp_path):
+def test_watch_without_runs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fadas.cli.terminal._PATIENCE", 0.0)
     with pytest.raises(ConfigError, match="not a folder"):
         watch(tmp_path / "typo", once=False)
     with pytest.raises(ConfigError, match="no run in"):

@@ -10,10 +10,13 @@ from unittest import mock
 
 import pytest
 
+from helpers.forks import run_in_fork
+
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 EXPERIMENT_FILES = sorted(EXPERIMENTS.glob("*.toml"))
 DEMO = EXPERIMENTS / "digits.toml"  # what most tests run: small data, ready at once
+AT_START = ("PYTHONPATH", "PYTHONIOENCODING", "PYTHONUTF8", "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 SMALL = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--seed", "7"]
 DIVERGING = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
 
@@ -43,12 +46,19 @@ def paused_command(step: int, *arguments) -> list[str]:
     return [sys.executable, "-c", PAUSED, str(step), *map(str, arguments)]
 
 
-def run_fadas(*arguments, cwd=None, code=0, timeout=None, **environment) -> subprocess.CompletedProcess:
-    """Run a command in a process and check its exit code."""
+def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environment) -> subprocess.CompletedProcess:
+    """Run a command in a process and check its exit code.
+
+    The process is a fork of one that has imported torch, unless it is to be `fresh`, or the environment differs in what
+    Python reads when it starts.
+    """
     environment = {**os.environ, **environment}
-    done = subprocess.run(
-        fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment
-    )
+    if fresh or timeout or any(environment.get(name) != os.environ.get(name) for name in AT_START):
+        done = subprocess.run(
+            fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment
+        )
+    else:
+        done = subprocess.CompletedProcess(arguments, *run_in_fork(list(map(str, arguments)), cwd, environment))
     assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

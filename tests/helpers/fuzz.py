@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 
 from helpers.cli import call_fadas
 
-EXAMPLES = int(os.environ.get("FADAS_FUZZ", "60"))
+EXAMPLES = int(os.environ.get("FADAS_FUZZ", "30"))
 
 
 FUZZ = settings(
