@@ -69,11 +69,11 @@ test-language: .venv/.dev
 test-mutants: .venv/.dev
 	$(BIN)/python tests/mutants.py --jobs 2 $(OPTIONS)
 
-# The pictures of the README, from a fresh demo.
+# The picture of the README and the site, from a fresh demo.
 pictures: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml --overwrite
 	$(BIN)/fadas report runs/demo --figures build/figures
-	mkdir -p docs/demo && cp build/figures/time.png build/figures/timeline.png docs/demo/
+	mkdir -p docs/demo && cp build/figures/time.png docs/demo/
 
 clean:
 	rm -rf .venv runs build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -18,6 +18,7 @@ import tempfile
 import time
 import tomllib
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Any
@@ -29,7 +30,11 @@ SURVIVED, TIMED_OUT, NOTICED = "survived", "timed out", "noticed"
 
 def is_equivalent(mutant: Mutant, known: list[dict[str, str]]) -> bool:
     """Return whether a change is listed as one that makes no difference."""
-    return any(all(getattr(mutant, key) == entry[key] for key in entry if key != "reason") for entry in known)
+    return any(
+        all(getattr(mutant, key) == entry[key] for key in entry if key not in ("reason", "pattern"))
+        and fnmatchcase(mutant.change, entry.get("pattern", "*"))
+        for entry in known
+    )
 
 
 def tests_of(file: str, settings: dict[str, Any], root: Path) -> list[list[str]]:

@@ -47,3 +47,10 @@ def test_docstring_of_partial_and_callable_object():
 
 def test_missing_docstring_is_empty():
     assert read_docstring(lambda: 0) == ("", "", {}, [])
+
+
+def test_subclass_has_the_arguments_of_its_bases():
+    arguments = read_docstring(fadas.training.AdamW).arguments
+    assert arguments["lr"] == read_docstring(fadas.LocalSGD).arguments["lr"]
+    assert arguments["beta1"] == read_docstring(fadas.training.Adam).arguments["beta1"]
+    assert arguments["weight_decay"] != read_docstring(fadas.LocalSGD).arguments["weight_decay"], "its own comes first"

@@ -280,9 +280,11 @@ def test_what_users_construct_documents_arguments_and_an_example():
     from fadas.executors import EXECUTORS
     from fadas.runs.sinks import SINKS, Sink
     from fadas.simulation.delays import DELAYS, DelayModel
+    from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES
 
     public = [getattr(fadas, name) for name in fadas.__all__]
     registries = (ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, DELAYS, fadas.TASKS, EXECUTORS, SINKS)
+    registries += (LOCAL_TRAINERS, RATE_SCHEDULES)
     registered = [entry for registry in registries for entry in registry.values()]
     protocols = [Combine, Optimizer, StepSize, DelayModel, Sink, UpdateRule]
     lacking = []
@@ -320,10 +322,11 @@ def find_protocols(module: ast.Module) -> list[ast.ClassDef]:
 
 
 def describe(thing) -> str:
-    """The docstrings of a class, a function or a callable object."""
+    """The docstrings of a class and its bases, a function or a callable object."""
     kind = thing if isinstance(thing, type) or hasattr(thing, "__name__") else type(thing)
     call = vars(kind).get("__call__") if isinstance(kind, type) else None
-    return "\n".join(filter(None, (thing.__doc__, getattr(call, "__doc__", ""))))
+    bases = [base.__doc__ for base in kind.__mro__[1:-1]] if isinstance(kind, type) else []
+    return "\n".join(filter(None, (thing.__doc__, getattr(call, "__doc__", ""), *bases)))
 
 
 def parameters_of(thing) -> list[str]:

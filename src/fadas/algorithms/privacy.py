@@ -90,11 +90,6 @@ class Private:
 class SecurePrivate(Private):
     """`Private` for deployments: nobody can compute the noise, and no step has the noise of another.
 
-    Args:
-        clip: As in `Private`.
-        noise: As in `Private`.
-        delta: As in `Private`.
-
     Example:
         >>> Private(clip=1.0, noise=0.5).deployed()
     """

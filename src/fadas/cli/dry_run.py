@@ -172,7 +172,7 @@ def _measure(pending: Mapping[str, Any], tasks: dict[str, Any]) -> dict[str, Spe
 
 
 def probe(simulation: Any, seconds: float) -> Speed:
-    """Train for about so many seconds, in memory. At least one update is trained.
+    """Train in memory for about this many seconds. At least one update is trained.
 
     An executor may train many jobs when the first of them is collected. So time is measured from the beginning of one
     slow call to the beginning of another.

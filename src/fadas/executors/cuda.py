@@ -232,14 +232,12 @@ class Bench:
         """Take the step of any elementwise optimizer. What changes is a tensor: the graph would freeze a number."""
         params, grads = self.flat.params, self.flat.grads
         self._t += 1
-        local.attract(params, grads, self._start)
-        if local.clip is not None:
-            grads.mul_(local.shorten(grads.norm()))
+        local.prepare(params, grads, self._start)
         local.decay(params, grads)
         local.step(params, grads, self._state, self._t)
 
     def begin(self, start: Model) -> None:
-        """Load the model that a job starts from. The optimizer's memory starts anew."""
+        """Load the model that a job starts from, and reset the optimizer's memory."""
         self.flat.load(start)
         self.loss.zero_()
         self._t.zero_()

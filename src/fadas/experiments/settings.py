@@ -52,11 +52,11 @@ class RunSettings:
         steps: End the run after this many server steps.
         updates: End the run after this many client updates.
         time: End the run at this virtual time.
-        eval_every: Evaluate after every so many server steps. The last step is always evaluated.
+        eval_every: The number of server steps between evaluations. The last step is always evaluated.
         target: An accuracy. The report says when each run first reached it.
         stop_at_target: End the run at the first evaluation that reaches the target.
         seeds: The seeds. Each method runs once with each seed.
-        checkpoint_every: Save a checkpoint after every so many server steps. 0: never.
+        checkpoint_every: The number of server steps between checkpoints. 0: no checkpoints.
         tensorboard: Also write TensorBoard events. This needs the extra `tensorboard`.
 
     Example:

@@ -54,7 +54,7 @@ class AsyncStrategy(Strategy):
         folder: The folder to keep the run in: metrics as the simulator writes them, and a checkpoint after every
             update. Starting again with the same folder resumes the run. None: nothing is kept.
         name: The name of the run's folder within `folder`.
-        eval_every: Call `evaluate_fn` after every so many server steps.
+        eval_every: The number of server steps between calls of `evaluate_fn`.
         deadline: The seconds that a node may take for a job.
         patience: The seconds to wait when no node is connected.
         poll: The seconds between polls.

@@ -1,7 +1,7 @@
-"""Local optimizers: what a client does with a gradient. Their memory lasts for one job.
+"""Local optimizers: what a client does with a gradient. Their memory is reset at the start of each job.
 
 Each is one class with one elementwise `step`. All executors use it: on flat vectors, on batches of jobs, and in CUDA
-graphs. `LOCAL_TRAINERS` has their names.
+graphs. `LOCAL_TRAINERS` has their names. They take the arguments of `LocalSGD` too, whose docstring describes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +21,6 @@ class Momentum(LocalSGD):
     """SGD with momentum: m <- beta * m + gradient, params <- params - lr * m.
 
     Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
-        weight_decay: As in `LocalSGD`.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
         beta: How much of m stays at each step.
 
     Example:
@@ -51,17 +43,6 @@ class Momentum(LocalSGD):
 class Nesterov(Momentum):
     """SGD with Nesterov's momentum: m <- beta * m + gradient, params <- params - lr * (gradient + beta * m).
 
-    Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
-        weight_decay: As in `LocalSGD`.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
-        beta: How much of m stays at each step.
-
     Example:
         >>> Nesterov(0.05, beta=0.8)
     """
@@ -74,17 +55,9 @@ class Nesterov(Momentum):
 
 @dataclass(frozen=True)
 class Adam(LocalSGD):
-    """Adam with bias correction. Its memory starts anew in each job.
+    """Adam with bias correction.
 
     Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
-        weight_decay: As in `LocalSGD`.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
         beta1: How much of the mean gradient m stays at each step.
         beta2: How much of the mean squared gradient v stays at each step.
         eps: Added to the square root of v.
@@ -119,19 +92,6 @@ class Adam(LocalSGD):
 class AMSGrad(Adam):
     """Adam that divides by the root of the largest v so far.
 
-    Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
-        weight_decay: As in `LocalSGD`.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
-        beta1: As in `Adam`.
-        beta2: As in `Adam`.
-        eps: As in `Adam`.
-
     Example:
         >>> AMSGrad(0.001, beta1=0.8, beta2=0.99, eps=1e-6)
     """
@@ -147,17 +107,7 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: params <- (1 - lr * weight_decay) * params before each step.
 
     Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
         weight_decay: How fast parameters shrink. It does not enter the gradient.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
-        beta1: As in `Adam`.
-        beta2: As in `Adam`.
-        eps: As in `Adam`.
 
     Example:
         >>> AdamW(0.001, weight_decay=0.05, beta1=0.8, beta2=0.99, eps=1e-6)
@@ -173,14 +123,7 @@ class TorchOptimizer(LocalSGD):
     """Any optimizer of `torch.optim`, by class name. One job is trained at a time.
 
     Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
         weight_decay: The optimizer's own `weight_decay`.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
         optimizer: The name of a class in `torch.optim`.
         options: Its other keyword arguments.
 
@@ -218,14 +161,6 @@ class CustomStep(LocalSGD):
     """Local training with a step function of your own. One job is trained at a time.
 
     Args:
-        lr: As in `LocalSGD`.
-        epochs: As in `LocalSGD`.
-        batch_size: As in `LocalSGD`.
-        weight_decay: As in `LocalSGD`.
-        steps: As in `LocalSGD`.
-        mu: As in `LocalSGD`.
-        clip: As in `LocalSGD`.
-        schedule: As in `LocalSGD`.
         function: Called as function(params, grads, state, t) after each batch. It changes the vector `params` in place.
             `state` is a dict that lasts for the job, and holds the learning rate as "lr". `t` counts from 1.
 

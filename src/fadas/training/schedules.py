@@ -26,11 +26,11 @@ class RateSchedule(Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """The rate is multiplied with `factor` after every so many server steps.
+    """The rate is multiplied by `factor` at regular intervals.
 
     Args:
-        every: The number of server steps.
-        factor: What the rate is multiplied with.
+        every: The number of server steps between two changes.
+        factor: What the rate is multiplied by.
 
     Example:
         >>> Steps(every=100, factor=0.5)

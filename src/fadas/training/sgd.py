@@ -107,6 +107,12 @@ class LocalSGD:
         if self.mu:
             grads.add_(params, alpha=self.mu).sub_(start, alpha=self.mu)
 
+    def prepare(self, params: Tensor, grads: Tensor, start: Tensor) -> None:
+        """Add the proximal term to the gradient of one model and clip it, in place."""
+        self.attract(params, grads, start)
+        if self.clip is not None:
+            grads.mul_(self.shorten(grads.norm()))
+
     def shorten(self, norm: Tensor) -> Tensor:
         """Return what to multiply gradients of this norm with, so that they are at most `clip` long."""
         return (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0) if self.clip is not None else torch.ones_like(norm)
@@ -118,12 +124,10 @@ class LocalSGD:
             flat: The module that trains.
             start: The parameters that the job started from.
         """
-        params, grads, move = flat.params, flat.grads, self.mover(flat)
+        move = self.mover(flat)
 
         def take(t: int) -> None:
-            self.attract(params, grads, start)
-            if self.clip is not None:
-                grads.mul_(self.shorten(grads.norm()))
+            self.prepare(flat.params, flat.grads, start)
             move(t)
 
         return take

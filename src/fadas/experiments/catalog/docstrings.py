@@ -18,7 +18,7 @@ class Docstring(NamedTuple):
         summary: The first paragraph, on one line.
         description: The text between the summary and the first section.
         arguments: What each parameter means, from `Args`.
-        examples: The lines of `Example`, without the prompt. A statement that goes on has several lines.
+        examples: The lines of `Example`, without the prompt. A statement may span several lines.
     """
 
     summary: str
@@ -45,13 +45,19 @@ def read_docstring(thing: Any) -> Docstring:
     text, sections = _split(kind.__doc__ or "")
     call = vars(kind).get("__call__") if inspect.isclass(kind) else None
     called = _split(getattr(call, "__doc__", None) or "")[1]
+    bases = kind.__mro__[:0:-1] if inspect.isclass(kind) else ()  # a subclass describes its own arguments only
+    inherited = {name: said for base in bases for name, said in _arguments_of(base).items()}
     summary, _, description = text.partition("\n\n")
     return Docstring(
         " ".join(summary.split()),
         description.strip(),
-        _read_arguments(sections.get("Args") or called.get("Args", "")),
+        inherited | _read_arguments(sections.get("Args") or called.get("Args", "")),
         _read_examples(sections.get("Example") or sections.get("Examples", "")),
     )
+
+
+def _arguments_of(kind: type) -> dict[str, str]:
+    return _read_arguments(_split(kind.__doc__ or "")[1].get("Args", ""))
 
 
 def _split(docstring: str) -> tuple[str, dict[str, str]]:
