@@ -9,7 +9,12 @@ pytest.importorskip("flwr")
 
 from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.resolve import resolve
-from fadas.flower.options import algorithm_from_run_config, schedule_from_run_config, task_from_run_config
+from fadas.flower.options import (
+    algorithm_from_run_config,
+    local_from_run_config,
+    schedule_from_run_config,
+    task_from_run_config,
+)
 from helpers.cli import call_fadas
 
 EXPERIMENT = """
@@ -47,8 +52,11 @@ eta = 0.5
 preset = "fadas"
 schedule.refill = "update"
 [algorithms.near]
+preset = "scaffold-async"
+local = { mu = 0.1, steps = { name = "uniform", low = 2, high = 5 }, schedule = "sqrt" }
+[algorithms.listed]
 preset = "fadas"
-local.mu = 0.1
+local.steps = { name = "table", counts = [1, 2, 3, 4, 5, 6] }
 """
 
 
@@ -59,7 +67,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("label", ["fadas-da", "robust"])
+@pytest.mark.parametrize("label", ["fadas-da", "robust", "near"])
 def test_app_has_settings_of_experiment(folder, label):
     code, _, err = call_fadas("deploy", "init", "app", "--from", "x.toml", "--only", label)
     assert code == 0, err
@@ -69,7 +77,8 @@ def test_app_has_settings_of_experiment(folder, label):
     assert algorithm == expected.algorithm
     assert schedule_from_run_config(config, algorithm) == expected.schedule
     assert task_from_run_config(config).sizes == expected.make_task().sizes
-    own = {"lr": 0.07, "epochs": 3, "batch-size": 16, "weight-decay": 0.0, "local-steps": 0, "eval-every": 4}
+    assert local_from_run_config(config) == expected.algorithm.local_training(expected.local)
+    own = {"lr": 0.07, "epochs": 3, "batch-size": 16, "weight-decay": 0.0, "eval-every": 4}
     assert own.items() <= config.items()
     assert (config["num-server-rounds"], config["num-partitions"], config["seed"]) == (34, 6, 7)
     assert "num-supernodes=6" in Path("app/README.md").read_text()
@@ -78,11 +87,14 @@ def test_app_has_settings_of_experiment(folder, label):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--from", "x.toml"], "--only must choose one algorithm to deploy: fadas-da, mine, robust, early, near"),
+        (
+            ["--from", "x.toml"],
+            "--only must choose one algorithm to deploy: fadas-da, mine, robust, early, near, listed",
+        ),
         (["--only", "fadas-da"], "--only needs --from"),
         (["--from", "x.toml", "--only", "robust", "--task", "names"], "--task and --from cannot be used together"),
         (["--from", "x.toml", "--only", "early"], "an app takes no schedule.refill"),
-        (["--from", "x.toml", "--only", "near"], "an app trains with plain SGD"),
+        (["--from", "x.toml", "--only", "listed"], "local-steps-counts = [1, 2, 3, 4, 5, 6] cannot be a setting"),
         (["--from", "x.toml", "--only", "mine"], "algorithm-step-size-then"),
     ],
 )

@@ -31,13 +31,16 @@ def run_app(monkeypatch, folder, runs, **settings):
     monkeypatch.syspath_prepend(folder)
     server_app, client_app, task = (import_module(f"app.{name}") for name in ("server_app", "client_app", "task"))
 
-    def context(node):
-        return Context(1, node, {"partition-id": node % 7}, RecordDict(), config)
+    contexts = {
+        node: Context(1, node, {"partition-id": node % 7}, RecordDict(), config) for node in (1, *range(11, 18))
+    }
 
     sent = []
 
     def answer(message):
-        reply = client_app.app(message, context(message.metadata.dst_node_id))
+        reply = client_app.app(message, contexts[message.metadata.dst_node_id])
+        if reply.has_error():
+            raise RuntimeError(reply.error.reason)
         sent.extend(set(m.content["arrays"]) for m in (message, reply))
         return [reply]
 
@@ -45,5 +48,5 @@ def run_app(monkeypatch, folder, runs, **settings):
     monkeypatch.setattr(
         "fadas.flower.federation.secrets.token_bytes", lambda size: b"k" * size
     )  # the same jobs every time
-    server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), context(1))
+    server_app.app(Nodes(clock, {node: Node(answer) for node in range(11, 18)}), contexts[1])
     return task.make_task(config), config, runs / f"{config['algorithm']}-{config['seed']}", sent

@@ -83,6 +83,18 @@ class ArrayLayout:
             return Model(params, base.buffers)  # not copied: the frozen part of a model may be large
         return Model(params, _vector({**_named(base.buffers, self._buffers), **values}, self._buffers))
 
+    def to_vector(self, arrays: ArrayRecord) -> Tensor:
+        """Return a record of arrays, named and shaped like the trained ones, as a vector."""
+        return _vector({name: array.numpy() for name, array in arrays.items()}, self._params)
+
+    def to_vector_records(self, model: Model) -> dict[str, ArrayRecord]:
+        """Return what the server sends beside a model, as records like that of the parameters, in 32 bits."""
+        shapes = {name: (shape, np.dtype(np.float32)) for name, (shape, _) in self._params.items()}
+        return {
+            key: ArrayRecord({name: Array(values) for name, values in _named(vector, shapes).items()})
+            for key, vector in model.vectors.items()
+        }
+
     def as_sent(self, params: Tensor) -> Tensor:
         """Return the parameters that clients receive. They are rounded if the record's types have less than 32 bits."""
         if all(dtype.itemsize >= 4 for _, dtype in self._params.values()):

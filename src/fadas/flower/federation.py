@@ -21,13 +21,13 @@ from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
 from fadas.core.saved_state import State, load_server, save_server
 from fadas.core.server import TOO_EARLY, Received, Server
+from fadas.core.trial_step import try_one_step
 from fadas.errors import Diverged
 from fadas.flower.arrays import ArrayLayout
 from fadas.flower.journal import Journal
 from fadas.flower.mailbox import Mailbox
 from fadas.flower.messages import error_reason, job_seed, parse_reply, train_message
 from fadas.flower.options import Options
-from fadas.flower.preflight import try_one_step
 from fadas.flower.roster import Roster
 from fadas.flower.saved_run import COUNTERS, SavedRun
 from fadas.runs.serialization import to_json
@@ -222,9 +222,9 @@ class Federation:
         options, waiting = self.options, deque(jobs)
         while waiting:
             job = waiting.popleft()
-            arrays, node = self.layout.to_record(self.server.base[job.id]), self.roster.nodes[job.client]
-            seed = job_seed(self.key, job.id)
-            message = train_message(job, node, arrays, self.train_config, seed, options.deadline)
+            start, node, seed = self.server.base[job.id], self.roster.nodes[job.client], job_seed(self.key, job.id)
+            arrays, beside = self.layout.to_record(start), self.layout.to_vector_records(start)
+            message = train_message(job, node, arrays, self.train_config, seed, options.deadline, beside)
             # Push one at a time: for a rejected message the grid returns no id or an empty one.
             ids = [id for id in self.grid.push_messages([message]) if id]
             if ids:
@@ -251,11 +251,11 @@ class Federation:
             code = reply.error.code
             if code == ErrorCode.NODE_UNAVAILABLE:
                 self._lose(job.client)
-            reason = error_reason(code)
-            self._send(self._drop(job, reason, reply.error.reason or ""))
+            self._send(self._drop(job, error_reason(code), reply.error.reason or ""))
             return
         try:
-            update = parse_reply(job, reply.content, self.server.base[job.id], self.layout, self.options.reply)
+            base, exchange = self.server.base[job.id], self.server.algorithm.exchange
+            update = parse_reply(job, reply.content, base, self.layout, self.options.reply, exchange)
         except Exception as error:  # nothing that a client sends may end the run
             self._send(self._drop(job, "malformed", f"{type(error).__name__} {error}"))
             return

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import COMBINES, ExampleWeighted
+from fadas.algorithms.companions import COMPANIONS
 from fadas.algorithms.optimizers import OPTIMIZERS
 from fadas.algorithms.presets import ALGORITHMS
 from fadas.algorithms.privacy import Private
@@ -21,6 +22,8 @@ from fadas.flower.arrays import Trainable, is_trainable
 from fadas.registry import Registry, build, check_arguments, default_arguments, lookup, parameters_of
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
+from fadas.training.settings import local_from_table
+from fadas.training.sgd import LocalSGD
 from fadas.validate import at_least, one_of
 
 Reply = Literal["arrays", "delta"]
@@ -32,7 +35,10 @@ _PARTS: dict[str, tuple[str, Registry]] = {
     "combine": ("combine rule", COMBINES),
     "optimizer": ("optimizer", OPTIMIZERS),
     "step_size": ("step size", STEP_SIZES),
+    "companion": ("companion", COMPANIONS),
 }
+_LOCAL_KEYS = ("lr", "epochs", "batch-size", "weight-decay")  # arguments of local training without a prefix
+_LOCAL_DOTTED = re.compile(r"\blocal(\.\w+)+")
 _DOTTED = re.compile(r"\balgorithm(\.\w+)+")  # how the registry names a setting
 
 
@@ -110,6 +116,40 @@ def algorithm_from_run_config(config: Mapping[str, Any]) -> Algorithm:
         return _compose(str(config.get("algorithm", "fadas")), _strip("algorithm", config))
     except ConfigError as error:
         dashed = _DOTTED.sub(lambda found: re.sub("[._]", "-", found[0]), str(error))
+        raise ConfigError(dashed) from None
+
+
+def local_from_run_config(config: Mapping[str, Any]) -> LocalSGD:
+    """Return what a node does with a job, as an app's settings describe it, with what the algorithm adds.
+
+    Args:
+        config: The run config. `lr`, `epochs`, `batch-size` and `weight-decay` are arguments of the local trainer that
+            `local-name` names. Its others are `local-*`, such as `local-mu`. `local-schedule` and `local-steps` may
+            name a schedule and a law, whose arguments are `local-schedule-*` and `local-steps-*`. `local-steps = 0`
+            means epochs. `algorithm` and `algorithm-*` are as in `algorithm_from_run_config`.
+
+    Raises:
+        ConfigError: A setting is unknown, missing or invalid. The message names the app's key.
+
+    Example:
+        >>> local_from_run_config({"algorithm": "scaffold", "lr": 0.1, "local-steps": 10})
+        >>> local_from_run_config({"lr": 0.01, "local-name": "adam", "local-beta1": 0.8, "local-keep": True})
+    """
+    table = {key.replace("-", "_"): config[key] for key in _LOCAL_KEYS if key in config}
+    own = _strip("local", config)
+    for part in ("schedule", "steps"):
+        begin = f"{part}_"
+        arguments = {key.removeprefix(begin): own.pop(key) for key in list(own) if key.startswith(begin)}
+        if part in own and isinstance(own[part], str):
+            own[part] = {"name": own[part], **arguments} if arguments or ":" not in own[part] else own[part]
+        elif arguments:
+            raise ConfigError(f"local-{part} is missing: local-{part}-{min(arguments).replace('_', '-')} needs it")
+    if own.get("steps") == 0:
+        del own["steps"]
+    try:
+        return algorithm_from_run_config(config).local_training(local_from_table({**table, **own}))
+    except ConfigError as error:
+        dashed = _LOCAL_DOTTED.sub(lambda found: re.sub("[._]", "-", found[0]), str(error))
         raise ConfigError(dashed) from None
 
 

@@ -21,13 +21,12 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
     """
     from fadas.core.update_checks import Checks
     from fadas.experiments.resolve import experiment_seeds, resolve
-    from fadas.flower.options import algorithm_from_run_config, schedule_from_run_config
-    from fadas.training.sgd import LocalSGD
+    from fadas.flower.options import algorithm_from_run_config, local_from_run_config, schedule_from_run_config
 
     config = resolve(tables, label, experiment_seeds(tables)[0])
     own = {key: value for key, value in config.tables["algorithms"][label].items() if key != "schedule"}
     task = {key: value for key, value in config.tables["task"].items() if key != "clients"}
-    schedule, local, run = config.schedule, config.local, config.run
+    schedule, run = config.schedule, config.run
     settings = {
         "task": task.pop("name"),
         **_flatten("task", task),
@@ -38,11 +37,7 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
         "buffer": schedule.buffer,
         **({"per-client": schedule.per_client} if schedule.per_client else {}),
         "num-partitions": config.clients,
-        "lr": local.lr,
-        "epochs": local.epochs,
-        "batch-size": local.batch_size,
-        "weight-decay": local.weight_decay,
-        "local-steps": local.steps or 0,
+        **_local_settings(config.tables["local"]),
         "seed": config.seed,
         "eval-every": run.eval_every,
     }
@@ -53,12 +48,19 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
         raise ConfigError(
             f"algorithms.{label}: an app takes no schedule.refill, excess or buffer against the method's own"
         )
-    plain = LocalSGD(local.lr, local.epochs, local.batch_size, local.weight_decay, local.steps)
-    if type(local) is not LocalSGD or local != plain:
-        raise ConfigError("an app trains with plain SGD; set another [local] in app/task.py, and remove it here")
+    if local_from_run_config(settings) != config.algorithm.local_training(config.local):
+        raise ConfigError("[local] cannot be written as settings of an app; set it in app/task.py, and remove it here")
     if config.checks != Checks():
         raise ConfigError("checks cannot be settings of an app; remove [checks], and pass them in app/server_app.py")
     return settings
+
+
+def _local_settings(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section [local] as flat settings. The most common ones have no prefix."""
+    plain = {key.replace("_", "-"): table[key] for key in ("lr", "epochs", "batch_size", "weight_decay")}
+    rest = {key: value for key, value in table.items() if key not in ("lr", "epochs", "batch_size", "weight_decay")}
+    name = {"local-name": rest.pop("name")} if "name" in rest else {}
+    return {**plain, "local-steps": 0, **name, **_flatten("local", rest)}
 
 
 def fill_settings(pyproject: str, settings: Mapping[str, Any]) -> str:
