@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, SGD, STEP_SIZES, Algorithm, Constant, Mean
+from fadas.algorithms import ALGORITHMS, COMBINES, COMPANIONS, OPTIMIZERS, SGD, STEP_SIZES, Algorithm, Constant, Mean
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.simulation.delays import DELAYS, Delays, Large
 from fadas.simulation.faults import Fault
+from fadas.training import RATE_SCHEDULES, STEP_LAWS
 from fadas.training.sgd import LocalSGD
 
 NAN, INF = math.nan, math.inf
@@ -89,13 +90,20 @@ TABLE: dict[str, dict[str, tuple[Any, Rule]]] = {
     "algorithm fedams": {**ETA, **MOMENTS},
     "algorithm fedyogi": {**ETA, **MOMENTS},
     "algorithm fedadagrad": {**ETA, "beta1": (0.0, FRACTION), "eps": (1e-8, POSITIVE)},
+    "algorithm fedprox": {**ONE, "mu": (0.01, NOT_NEGATIVE)},
+    "algorithm fednova": {**ONE, "examples": (False, FLAG)},
+    "algorithm scaffold": ONE,
+    "algorithm scaffold-async": ONE,
+    "algorithm fedlalr": ONE,
     "algorithm custom": {
         "combine": (Mean(), ANYTHING), "optimizer": (SGD(), ANYTHING), "step_size": (Constant(1.0), ANYTHING),
         "refill": ("arrival", ANYTHING), "buffer": (None, ANYTHING), "statistics": (None, SHARE),
+        "companion": (None, ANYTHING),
     },
     "combine mean": {},
     "combine examples": {},
     "combine staleness": {"normalize": (False, FLAG)},
+    "combine normalized": {"examples": (False, FLAG)},
     "combine mixing": {},
     "combine calibrated": {},
     "combine median": {},
@@ -122,6 +130,25 @@ TABLE: dict[str, dict[str, tuple[Any, Rule]]] = {
         "steps": (REQUIRED, whole(1)), **ONE, "floor": (0.0, FRACTION), "then": (Constant(1.0), ANYTHING),
     },
     "step size inverse-sqrt": {"steps": (1, whole(1)), **ONE, "then": (Constant(1.0), ANYTHING)},
+    "companion proximal": {"mu": (0.01, NOT_NEGATIVE)},
+    "companion step-count": {},
+    "companion control-variates": {},
+    "companion shared-moments": {},
+    "law table": {"counts": (REQUIRED, Rule(((), (0,), (3, -1), (2.5,)), ((1,), (1, 10**6)), "counts must "))},
+    "law uniform": {
+        "low": (REQUIRED, Rule((0, -1, 2.5, True), (1, 5), "low must be")), "high": (REQUIRED, whole(1)),
+        "per": ("job", words("job", "client")),
+    },
+    "law lognormal": {
+        "median": (REQUIRED, whole(1)), "sigma": (0.5, NOT_NEGATIVE), "per": ("job", words("job", "client")),
+        "most": (None, Rule((0, 9, -1, 2.5), (10, 10**6), "most must be")),
+    },
+    "rates steps": {"every": (REQUIRED, whole(1)), "factor": (0.1, POSITIVE)},
+    "rates cosine": {
+        "steps": (REQUIRED, whole(1)),
+        "floor": (0.01, Rule((0.0, -0.5, 1.0, NAN), (TINY, BELOW_ONE), "floor must be")),
+    },
+    "rates sqrt": {"after": (1, whole(1))},
     "delays large": {
         "gamma": (1.0, POSITIVE), **TIERS, "large": ((50.0, 80.0), RANGE), "shares": (None, SHARES),
     },
@@ -146,7 +173,9 @@ TABLE: dict[str, dict[str, tuple[Any, Rule]]] = {
     },
     "engine local": {
         "lr": (0.01, POSITIVE), "epochs": (2, whole(1)), "batch_size": (50, whole(1)),
-        "weight_decay": (1e-4, NOT_NEGATIVE), "steps": (None, whole(1)),
+        "weight_decay": (1e-4, NOT_NEGATIVE), "steps": (None, whole(1)), "mu": (None, NOT_NEGATIVE),
+        "clip": (None, POSITIVE), "schedule": (None, ANYTHING), "warmup": (0, whole(0)), "decoupled": (False, FLAG),
+        "keep": (False, Rule((True,), (False,), "keep has no effect")), "companion": (None, ANYTHING),
     },
     "engine schedule": {
         "concurrency": (REQUIRED, whole(1)), "buffer": (REQUIRED, whole(1)), "refill": ("arrival", REFILL),
@@ -155,12 +184,17 @@ TABLE: dict[str, dict[str, tuple[Any, Rule]]] = {
 }  # fmt: skip
 REGISTRIES = {
     "algorithm": ALGORITHMS, "combine": COMBINES, "optimizer": OPTIMIZERS, "step size": STEP_SIZES, "delays": DELAYS,
+    "companion": COMPANIONS, "law": STEP_LAWS, "rates": RATE_SCHEDULES,
     "engine": {"delays": Delays, "fault": Fault, "local": LocalSGD, "schedule": Schedule, "checks": Checks},
 }  # fmt: skip
 NEEDED: dict[str, dict[str, Any]] = {  # what a part cannot be made without
     "step size delay-adaptive": {"eta": 0.1, "tau_c": 4},
     "step size warmup": {"steps": 5},
     "step size cosine": {"steps": 5},
+    "law uniform": {"low": 1, "high": 10},
+    "law lognormal": {"median": 10},
+    "rates steps": {"every": 5},
+    "rates cosine": {"steps": 5},
     "engine fault": {"kind": "noise"},
     "engine schedule": {"concurrency": 1, "buffer": 1},
 }
@@ -232,12 +266,14 @@ def test_presets_pass_their_parameters_on():
     assert adaptive.optimizer == OPTIMIZERS["amsgrad"](**moments)
     adagrad = ALGORITHMS["fedadagrad"](eta=0.4, beta1=0.1, eps=0.3)
     assert (adagrad.step_size, adagrad.optimizer) == (Constant(0.4), OPTIMIZERS["adagrad"](0.1, 0.3))
-    for name in ("fedbuff", "ca2fl", "fedavg"):
+    for name in ("fedbuff", "ca2fl", "fedavg", "fedprox", "fednova", "scaffold", "scaffold-async", "fedlalr"):
         assert ALGORITHMS[name](eta=0.4).step_size == Constant(0.4)
     assert ALGORITHMS["fedbuff"](staleness_weights=True).combine == COMBINES["staleness"]()
+    assert ALGORITHMS["fedprox"](mu=0.3).companion == COMPANIONS["proximal"](0.3)
+    assert ALGORITHMS["fednova"](examples=True).combine == COMBINES["normalized"](True)
     rounds = {name: ALGORITHMS[name]().refill for name in ALGORITHMS}
     assert {name for name, refill in rounds.items() if refill == "round"} == {
-        "fedavg", "fedadam", "fedams", "fedyogi", "fedadagrad",
+        "fedavg", "fedadam", "fedams", "fedyogi", "fedadagrad", "fedprox", "fednova", "scaffold", "fedlalr",
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 # Old module -> the new modules that hold its names, each below `fadas`.
 MOVED = {
-    "batch": "training.many_jobs training.preflight",
+    "batch": "training.batched.many_jobs training.preflight",
     "build": "registry errors",
     "checkpoint": "runs.checkpoint errors",
     "checks": "core.update_checks",
@@ -44,8 +44,8 @@ MOVED = {
     "server": "core.server",
     "simulator": "simulation.simulator core.records core.progress",
     "snapshot": "simulation.snapshot",
-    "stacked": "training.stacked",
-    "stacked_losses": "training.stacked_losses",
+    "stacked": "training.batched.stacked",
+    "stacked_losses": "training.batched.stacked_losses",
     "stepsize": "algorithms.step_sizes",
     "summary": "runs.summary",
     "sweep": "experiments.sweep experiments.halving",

@@ -146,9 +146,11 @@ def check_arguments(
     return values
 
 
-def build(factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}) -> Any:
-    """Call a factory with the user's table as its keyword arguments."""
-    values = check_arguments(factory, table, where, parts)
+def build(
+    factory: Callable[..., Any], table: Table, where: str, parts: Parts = {}, supplied_by_run: Sequence[str] = ()
+) -> Any:
+    """Call a factory with the user's table as its keyword arguments. The arguments are those of `check_arguments`."""
+    values = check_arguments(factory, table, where, parts, supplied_by_run)
     try:
         return factory(**{name: value for name, value in values.items() if name in table})
     except ConfigError:

@@ -3,7 +3,7 @@
 _MASK = (1 << 64) - 1
 
 # One number for each purpose that draws randomness from the run's seed, so that no two of them share a stream.
-CHOICE, TIER, DURATION, DROPOUT, INIT, BATCHES, PARTITION, HOLDOUT, FAULT, NOISE = range(1, 11)
+CHOICE, TIER, DURATION, DROPOUT, INIT, BATCHES, PARTITION, HOLDOUT, FAULT, NOISE, WORK = range(1, 12)
 
 
 def mix(*words: int) -> int:

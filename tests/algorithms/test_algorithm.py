@@ -14,7 +14,7 @@ from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
 from helpers.training import make_task
-from helpers.updates import STEP, TWO_UPDATES, delayed_step, make_state
+from helpers.updates import STEP, TWO_UPDATES, delayed_step, make_state, with_vectors
 
 
 def test_buffers_are_averaged_without_optimizer():
@@ -41,16 +41,17 @@ def test_every_algorithm_keeps_contract(name):
     """Pure, one version further, moves the model, remembers tensors, repeats exactly."""
     algorithm = ALGORITHMS[name]()
     assert isinstance(algorithm, Algorithm)
-    before = make_state(1.0, 1.0)
+    before, updates = with_vectors(algorithm, make_state(1.0, 1.0), TWO_UPDATES)
     kept = [u.delta.clone() for u in TWO_UPDATES]
-    one, two = (algorithm.apply(before, STEP, TWO_UPDATES, 9) for _ in range(2))
+    one, two = (algorithm.apply(before, STEP, updates, 9) for _ in range(2))
     assert one.version == 4
     assert torch.equal(one.model.params, two.model.params)
     assert not torch.equal(one.model.params, before.model.params)
     assert before.model.params.tolist() == [1.0, 1.0]
     assert all(torch.equal(u.delta, k) for u, k in zip(TWO_UPDATES, kept, strict=True))
     slots = {key: slot.clone() for key, slot in one.slots.items()}
-    algorithm.apply(one, STEP, TWO_UPDATES, 9)
+    assert set(one.model.vectors) == set(algorithm.exchange.sends)
+    algorithm.apply(one, STEP, updates, 9)
     assert all(torch.equal(slots[key], slot) for key, slot in one.slots.items())
     assert algorithm.step_size(delayed_step(STEP.delays, STEP.index)) > 0
     assert algorithm.schedule(8, 4).concurrency == 8

@@ -16,8 +16,9 @@ from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
+from helpers.local_training import METHODS, PAIRS, TRAINERS
 from helpers.networks import Averaging
-from helpers.training import LOCAL_LONG, final_model, make_task
+from helpers.training import LOCAL_LONG, final_model, make_plan, make_task, run_simulation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -39,6 +40,21 @@ def test_capture_survives_garbage_of_earlier_executors(monkeypatch):
             executor.close()
         del executor
     assert collected, "nothing was captured"
+
+
+@pytest.mark.parametrize(("method", "trainer"), [pair for pair in PAIRS if TRAINERS[pair[1]].elementwise])
+def test_local_training_agrees_with_inline(method, trainer):
+    task, algorithm, local = make_task(sizes=(4, 17, 30, 9)), METHODS[method], TRAINERS[trainer]
+    p = make_plan(algorithm, steps=6)
+    _, one = run_simulation(p, task, algorithm, local)
+    executors = [Cuda(task, local, p.seed, precision="fp32") for _ in range(2)]
+    _, two = run_simulation(p, task, algorithm, local, executor=executors[0])
+    _, again = run_simulation(p, task, algorithm, local, executor=executors[1])
+    torch.testing.assert_close(two.params.cpu(), one.params, rtol=1e-3, atol=1e-4)
+    assert torch.equal(two.params, again.params)
+    for name, vector in one.vectors.items():
+        torch.testing.assert_close(two.vectors[name].cpu(), vector, rtol=1e-2, atol=1e-4)
+        assert torch.equal(two.vectors[name], again.vectors[name])
 
 
 @pytest.mark.parametrize("compile", [False, True])

@@ -19,9 +19,11 @@ from torch.utils._pytree import tree_leaves
 import fadas.executors
 from fadas.executors import Inline, cuda
 from fadas.tasks.task import Task, cross_entropy
+from fadas.training.optimizers import CustomStep
 from fadas.training.sgd import LocalSGD
+from helpers.local_training import METHODS, PAIRS, TRAINERS
 from helpers.networks import Averaging
-from helpers.training import LOCAL_LONG, assert_same_model, final_model, make_task
+from helpers.training import LOCAL_LONG, assert_same_model, final_model, make_plan, make_task, run_simulation
 
 
 class ReplayedGraph:
@@ -102,6 +104,30 @@ def assert_agrees_with_inline(make_cuda, task, local=LOCAL_LONG):
 def test_captured_steps_agree_with_inline(make_cuda, batchnorm, local):
     """Full batches, short ones on the benches of others, and batches that no client can fill."""
     assert_agrees_with_inline(make_cuda, make_task(batchnorm=batchnorm, sizes=(4, 17, 30, 9)), local)
+
+
+@pytest.mark.parametrize(("method", "trainer"), [pair for pair in PAIRS if TRAINERS[pair[1]].elementwise])
+def test_captured_local_training_agrees_with_inline(make_cuda, method, trainer):
+    task, algorithm, local = make_task(sizes=(4, 17, 30, 9)), METHODS[method], TRAINERS[trainer]
+    p = make_plan(algorithm, steps=5)
+    _, one = run_simulation(p, task, algorithm, local)
+    _, two = run_simulation(p, task, algorithm, local, executor=make_cuda(task, local, p.seed))
+    torch.testing.assert_close(two.params, one.params, rtol=1e-4, atol=1e-5)
+    for name, vector in one.vectors.items():
+        torch.testing.assert_close(two.vectors[name], vector, rtol=1e-3, atol=1e-5)
+
+
+def test_plain_step_has_no_more_operations_than_before(make_cuda):
+    """The number is that of the version before local optimizers could be chosen."""
+    executor = make_cuda(make_task(sizes=(6, 18, 30, 12)), LocalSGD(0.1, 1, 6))
+    (captured,) = executor._lanes.get().bench.captured.values()
+    assert len(captured.graph.operations) <= 48
+
+
+def test_step_function_is_refused_with_the_reason(make_cuda):
+    local = CustomStep(0.1, function=lambda params, grads, state, t: params.sub_(grads))
+    with pytest.raises(RuntimeError, match="CustomStep cannot be captured in a graph"):
+        make_cuda(make_task(), local)
 
 
 def test_assigned_buffers_are_trained(make_cuda):

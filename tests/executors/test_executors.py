@@ -9,7 +9,7 @@ from fadas.algorithms.presets import ALGORITHMS
 from fadas.executors import EXECUTORS
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.planner import plan
-from helpers.training import LOCAL, make_task, run_simulation
+from helpers.training import local_for, make_task, run_simulation
 
 
 @pytest.mark.parametrize("delays", DELAYS)
@@ -29,11 +29,12 @@ def test_every_executor_agrees_with_inline(name, delays, tmp_path):
         for make in ALGORITHMS.values():
             algorithm = make()
             p = plan(algorithm.schedule(5, 3), 8, Delays(model, dropout=0.1), steps=4, seed=3)
-            records, one = run_simulation(p, task, algorithm)
-            make = partial(EXECUTORS[name], task, LOCAL, p.seed, device, **precise)
-            others, two = run_simulation(p, task, algorithm, executor=make())
+            local = local_for(algorithm)
+            records, one = run_simulation(p, task, algorithm, local)
+            make = partial(EXECUTORS[name], task, local, p.seed, device, **precise)
+            others, two = run_simulation(p, task, algorithm, local, executor=make())
             torch.testing.assert_close(two.params.cpu(), one.params, rtol=1e-3, atol=1e-4)
             torch.testing.assert_close(two.buffers.cpu(), one.buffers, rtol=1e-3, atol=1e-5)
             assert [(r.step, r.time, r.jobs) for r in records] == [(r.step, r.time, r.jobs) for r in others]
-    again = run_simulation(p, task, algorithm, executor=make())[1]
+    again = run_simulation(p, task, algorithm, local, executor=make())[1]
     assert torch.equal(again.params, two.params), "an executor must repeat exactly"

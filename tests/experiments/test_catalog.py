@@ -8,20 +8,21 @@ from fadas.algorithms import ALGORITHMS
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS
 from fadas.experiments.catalog import describe_type, list_settings
-from fadas.experiments.resolve import PARTS
+from fadas.experiments.resolve import PART_FIELDS, PARTS
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import convert, parameters_of
 from fadas.simulation.delays import DELAYS
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
-from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, RateSchedule
+from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, STEP_LAWS
+from fadas.training.settings import LOCAL_PARTS
 from fadas.training.sgd import LocalSGD
 
 GROUPS = list_settings()
 SECTIONS = {"schedule": ScheduleSettings, "faults": Fault, "local": LocalSGD, "checks": Checks, "run": RunSettings}
 REGISTRIES = {"task": TASKS, "delays": DELAYS, "executor": EXECUTORS, "algorithms": ALGORITHMS}
-REGISTRIES |= {"local": LOCAL_TRAINERS, "rate_schedule": RATE_SCHEDULES}
-REGISTRIES |= dict(zip(("combine", "optimizer", "step_size"), [registry for _, registry in PARTS.values()]))
+REGISTRIES |= {"local": LOCAL_TRAINERS, "rate_schedule": RATE_SCHEDULES, "step_law": STEP_LAWS}
+REGISTRIES |= dict(zip(PART_FIELDS, [registry for _, registry in PARTS.values()], strict=True))
 
 
 def is_choice(setting) -> bool:
@@ -39,7 +40,7 @@ def test_setting_has_meaning_and_valid_example(group):
         for make in filter(None, makers.values()):
             _, hints = parameters_of(make, group.section)
             hint = hints[setting.name] if setting.name in hints or not is_choice(setting) else str
-            convert(example, hint, setting.key, PARTS | {RateSchedule: ("rate schedule", RATE_SCHEDULES)})
+            convert(example, hint, setting.key, PARTS | LOCAL_PARTS)
 
 
 def test_every_entry_and_key_is_listed():
@@ -48,12 +49,14 @@ def test_every_entry_and_key_is_listed():
     for section, make in SECTIONS.items():
         (group,) = (group for group in GROUPS if group.section == section and not group.names)
         settings = [setting.name for setting in group.settings if not is_choice(setting)]
-        assert settings == list(parameters_of(make, section)[0])
+        assert settings == [
+            name for name in parameters_of(make, section)[0] if f"{section}.{name}" != "local.companion"
+        ]
 
 
 def test_concerned_entries_are_named():
     settings = {setting.key: setting for group in GROUPS for setting in group.settings}
-    assert settings["schedule.buffer"].concerns == "fadas, fadas-da, fedbuff, ca2fl, custom"
+    assert settings["schedule.buffer"].concerns == "fadas, fadas-da, fedbuff, ca2fl, scaffold-async, custom"
     assert settings["executor.streams"].concerns == "cuda"
     assert settings["executor.workers"].concerns == "processes, ray"
     assert settings["delays.dropout"].concerns == ""

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.algorithms.companions import SharedMoments
 from fadas.algorithms.presets import FADAS, FedBuff
 from fadas.core.ledger import Job, Schedule
 from fadas.core.model import Model
@@ -17,14 +18,22 @@ from fadas.simulation.delays import Delays, Large, Mild
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, simulate
 from fadas.tasks.task import Task, cross_entropy
+from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
-from fadas.training.many_jobs import BatchTrainer
 from fadas.training.one_job import train_job
+from fadas.training.optimizers import AMSGrad
 from fadas.training.sgd import LocalSGD, epoch_rows
 
 LOCAL = LocalSGD(lr=0.1, epochs=1, batch_size=6)
 LOCAL_LONG = LocalSGD(lr=0.1, epochs=2, batch_size=7)
 LOCAL_DECAY = LocalSGD(lr=0.1, epochs=2, batch_size=5, weight_decay=0.01)
+
+
+def local_for(algorithm: Algorithm, local: LocalSGD = LOCAL) -> LocalSGD:
+    """Local training that goes with an algorithm: most take SGD."""
+    if isinstance(algorithm.companion, SharedMoments):
+        return AMSGrad(0.01, local.epochs, local.batch_size, eps=1e-3)
+    return local
 
 
 def make_task(
@@ -95,9 +104,9 @@ def final_model(executor, task: Task, local: LocalSGD = LOCAL_LONG) -> Model:
 
 def make_simulation(task: Task, algorithm: Algorithm, executor="inline", checks=None, **options) -> Simulation:
     """A simulation ready to run. `options` are those of `make_plan`."""
-    p = make_plan(algorithm, len(task.clients), **options)
-    made = EXECUTORS[executor](task, LOCAL, p.seed, "cpu")
-    return simulate(p, task, algorithm, LOCAL, executor=made, checks=checks)
+    p, local = make_plan(algorithm, len(task.clients), **options), local_for(algorithm)
+    made = EXECUTORS[executor](task, local, p.seed, "cpu")
+    return simulate(p, task, algorithm, local, executor=made, checks=checks)
 
 
 def make_faulty_simulation(task: Task, algorithm: Algorithm | None = None, steps=10, **options) -> Simulation:

@@ -1,9 +1,11 @@
 """Updates, server states and combine rules, without any training."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Job, Ledger, Schedule, Step
 from fadas.core.model import Model, ServerState, ServerStep, Update
@@ -21,6 +23,15 @@ def make_updates(*rows, index=3) -> tuple[Step, list[Update]]:
         for k, (client, version, delta, examples, base) in enumerate(rows)
     ]
     return Step(index, tuple(update.job for update in updates)), updates
+
+
+def with_vectors(algorithm: Algorithm, state: ServerState, updates: list[Update]) -> tuple[ServerState, list[Update]]:
+    """The state and the updates with what travels beside them for an algorithm: ones."""
+    exchange = algorithm.exchange
+    ones = torch.ones_like(state.model.params)
+    vectors = dict.fromkeys(exchange.returns, ones) | dict.fromkeys(exchange.numbers, torch.tensor(2.0))
+    model = replace(state.model, vectors=dict.fromkeys(exchange.sends, ones))
+    return replace(state, model=model), [replace(update, vectors=vectors) for update in updates]
 
 
 STEP, TWO_UPDATES = make_updates((0, 3, [1.0, 2.0], 10, [0.0, 0.0]), (1, 0, [3.0, -2.0], 30, [5.0, 5.0]))

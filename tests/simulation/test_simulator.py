@@ -16,16 +16,18 @@ from fadas.simulation.delays import Delays, Large, Uniform
 from fadas.simulation.planner import ARRIVED, plan
 from fadas.simulation.simulator import simulate
 from fadas.training.flat_module import FlatModule
+from fadas.training.job_state import start_of_job
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
-from helpers.training import LOCAL, assert_same_model, make_plan, make_task, run_simulation
+from helpers.training import LOCAL, assert_same_model, local_for, make_plan, make_task, run_simulation
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_simulator_agrees_with_live_server(name):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), ALGORITHMS[name]()
     p = make_plan(algorithm, len(task.clients))
-    _, simulated = run_simulation(p, task, algorithm)
+    _, simulated = run_simulation(p, task, algorithm, local_for(algorithm))
+    local, kept = algorithm.local_training(local_for(algorithm)), {}
 
     flat = FlatModule(task.module(p.seed))
     server = Server(algorithm, p.ledger(), flat.read())
@@ -33,7 +35,9 @@ def test_simulator_agrees_with_live_server(name):
     for id in p.ended.tolist():
         job = waiting.pop(id)
         if p.outcome[id] == ARRIVED:
-            update = train_job(flat, task, LOCAL, p.seed, job, server.base[id])
+            start = start_of_job(server.base[id], kept.get(job.client, {}))
+            update = train_job(flat, task, local, p.seed, job, start)
+            kept[job.client] = update.kept
             jobs = server.receive(update).jobs
         else:
             jobs = server.drop(job)

@@ -12,8 +12,8 @@ from fadas.errors import Diverged
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Subsets, Task, cross_entropy
+from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
-from fadas.training.many_jobs import BatchTrainer
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from helpers.networks import Centred, squared_errors

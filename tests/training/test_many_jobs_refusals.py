@@ -13,8 +13,8 @@ from fadas.executors.processes import can_fork
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import cross_entropy
+from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
-from fadas.training.many_jobs import BatchTrainer
 from fadas.training.sgd import LocalSGD
 from helpers.networks import Centred
 from helpers.training import LOCAL_DECAY, make_even_task, make_plan, make_task

@@ -28,7 +28,7 @@ from fadas.training import (
     TorchOptimizer,
     train_job,
 )
-from fadas.training.many_jobs import BatchTrainer
+from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.sgd import epoch_rows
 from helpers.training import make_plan, make_task, run_simulation
 

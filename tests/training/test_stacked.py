@@ -8,8 +8,8 @@ from torch import nn
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.tasks.task import Subsets, Task, cross_entropy
+from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
-from fadas.training.many_jobs import BatchTrainer
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from helpers.networks import make_chain, squared_errors

@@ -9,22 +9,45 @@
 | `privacy.py`      | differential privacy                                          | (in `COMBINES`)               |
 | `optimizers.py`   | the model, the pseudo-gradient and eta_t -> the next model    | `OPTIMIZERS`                  |
 | `step_sizes.py`   | the step size eta_t of each server step                       | `STEP_SIZES`                  |
+| `companions.py`   | what a method adds to local training, and what travels for it | `COMPANIONS`                  |
 """
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.combine import COMBINES, Calibrated, Combine, ExampleWeighted, Mean, Mixing, StalenessWeighted
+from fadas.algorithms.combine import (
+    COMBINES,
+    Calibrated,
+    Combine,
+    ExampleWeighted,
+    Mean,
+    Mixing,
+    Normalized,
+    StalenessWeighted,
+)
+from fadas.algorithms.companions import (
+    COMPANIONS,
+    Companion,
+    ControlVariates,
+    Proximal,
+    SharedMoments,
+    StepCount,
+)
 from fadas.algorithms.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AMSGrad, Optimizer, Torch, Yogi
 from fadas.algorithms.presets import (
     ALGORITHMS,
     CA2FL,
     FADAS,
     FADAS_DA,
+    SCAFFOLD,
+    AsyncSCAFFOLD,
     FedAdagrad,
     FedAdam,
     FedAMS,
     FedAsync,
     FedAvg,
     FedBuff,
+    FedLALR,
+    FedNova,
+    FedProx,
     FedYogi,
 )
 from fadas.algorithms.privacy import Private
@@ -45,19 +68,24 @@ __all__ = [
     "ALGORITHMS",
     "CA2FL",
     "COMBINES",
+    "COMPANIONS",
     "FADAS",
     "FADAS_DA",
     "OPTIMIZERS",
+    "SCAFFOLD",
     "SGD",
     "STEP_SIZES",
     "AMSGrad",
     "Adagrad",
     "Adam",
     "Algorithm",
+    "AsyncSCAFFOLD",
     "Calibrated",
     "Clipped",
     "Combine",
+    "Companion",
     "Constant",
+    "ControlVariates",
     "Cosine",
     "DelayAdaptive",
     "ExampleWeighted",
@@ -67,16 +95,23 @@ __all__ = [
     "FedAsync",
     "FedAvg",
     "FedBuff",
+    "FedLALR",
+    "FedNova",
+    "FedProx",
     "FedYogi",
     "Hinge",
     "InverseSqrt",
     "Mean",
     "Median",
     "Mixing",
+    "Normalized",
     "Optimizer",
     "Polynomial",
     "Private",
+    "Proximal",
+    "SharedMoments",
     "StalenessWeighted",
+    "StepCount",
     "StepSize",
     "Torch",
     "Trimmed",

@@ -3,20 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from fadas.algorithms.combine import Combine, Mean, Mixing, mean
+from fadas.algorithms.companions import Companion, Trainer
 from fadas.algorithms.optimizers import SGD, Optimizer
 from fadas.algorithms.privacy import Private
 from fadas.algorithms.step_sizes import Constant, StepSize
 from fadas.core.ledger import Refill, Schedule, Step
-from fadas.core.model import Model, ServerState, ServerStep, Update
+from fadas.core.model import NOTHING, Exchange, Model, ServerState, ServerStep, Update
 from fadas.core.server_step import Accountant
 from fadas.errors import ConfigError
 from fadas.validate import InvalidValue
+
+_Local = TypeVar("_Local", bound=Trainer)
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,12 @@ class Algorithm:
         statistics: The weight of a step's BatchNorm statistics in a running average, above 0 and at most 1. 1 replaces
             the statistics by the mean over the step's clients. None: the step size for the combine rule "mixing",
             else 1. Only evaluation uses the global statistics.
+        companion: What the method adds to local training, such as SCAFFOLD's control variates. None: nothing.
 
     Example:
         >>> Algorithm(combine=StalenessWeighted(), optimizer=AMSGrad(), step_size=DelayAdaptive(0.01, tau_c=8))
         >>> Algorithm(refill="update", buffer=1, statistics=0.2)
+        >>> Algorithm(optimizer=AMSGrad(), step_size=Constant(0.01), companion=ControlVariates())
     """
 
     combine: Combine = Mean()
@@ -45,10 +50,39 @@ class Algorithm:
     refill: Refill = "arrival"
     buffer: int | None = None
     statistics: float | None = None
+    companion: Companion | None = None
 
     def __post_init__(self) -> None:
         if self.statistics is not None and not 0 < self.statistics <= 1:
             raise InvalidValue("statistics", f"must be above 0 and at most 1, got {self.statistics}")
+        returned = {*self.exchange.returns, *self.exchange.numbers}
+        if missing := set(getattr(self.combine, "needs", ())) - returned:
+            name = type(self.combine).__name__
+            raise InvalidValue("combine", f"{name} needs a companion whose clients return {min(missing)!r}")
+        if isinstance(self.combine, Private) and returned:
+            name = type(self.companion).__name__
+            problem = f'{name} returns vectors, which the combine rule "private" does not protect'
+            raise InvalidValue("companion", problem)
+
+    @property
+    def exchange(self) -> Exchange:
+        """What travels beside models and deltas."""
+        one = self.companion
+        return Exchange(one.receives, one.returns, one.numbers, one.squares) if one else NOTHING
+
+    def local_training(self, local: _Local) -> _Local:
+        """Return local training as this method does it: with its companion, if it has one.
+
+        Args:
+            local: What a client does with a job.
+
+        Raises:
+            ConfigError: The method does not go with this local training.
+
+        Example:
+            >>> SCAFFOLD().local_training(LocalSGD(lr=0.1))
+        """
+        return self.companion.adapt(local) if self.companion else local
 
     @property
     def effective_statistics(self) -> float | None:
@@ -87,10 +121,15 @@ class Algorithm:
             eta = float(self.step_size(seen))  # lines 11 to 15
         delta, combined = self.combine(state, step, updates, clients)  # line 9
         x, moments = self.optimizer.apply(state.model.params, delta, state.slots, eta)  # lines 10 and 16
-        if clash := combined.keys() & moments.keys():
-            raise ConfigError(f"the combine rule and the optimizer both use the slot {min(clash)!r}; rename one")
+        absorbed = self.companion.absorb(state, updates, clients) if self.companion else {}
+        if clash := (combined.keys() & moments.keys()) | (absorbed.keys() & {*combined, *moments}):
+            raise ConfigError(f"two parts of the algorithm both use the slot {min(clash)!r}; rename one")
+        slots = {**state.slots, **combined, **moments, **absorbed}
+        if unmade := set(self.exchange.sends) - slots.keys():
+            raise ConfigError(f"{type(self.companion).__name__} sends the slot {min(unmade)!r}, which no part makes")
         buffers = self._average_statistics(state.model.buffers, [update.buffers for update in updates], eta)
-        return ServerState(state.version + 1, Model(x, buffers), {**state.slots, **combined, **moments})
+        x = Model(x, buffers, self.exchange.sent(state.model, slots))
+        return ServerState(state.version + 1, x, slots)
 
     def _average_statistics(self, before: Tensor, given: Sequence[Tensor], eta: float) -> Tensor:
         """BatchNorm's statistics are no parameters: they are averaged, and never pass through the optimizer."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -102,6 +102,33 @@ class StalenessWeighted:
 
 
 @dataclass(frozen=True)
+class Normalized:
+    """FedNova: the mean of the deltas per local step, times the mean number of steps.
+
+    Clients that take more steps have longer deltas. This rule gives each client the same weight per step. It needs the
+    companion `StepCount`.
+
+    Args:
+        examples: Weight each client by its number of examples. False: all clients of the step weigh the same.
+
+    Example:
+        >>> Algorithm(combine=Normalized(examples=True), companion=StepCount())
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("steps",)  # vectors or numbers that clients return
+    examples: bool = False
+
+    def __call__(self, state: ServerState, step: Step, updates: Sequence[Update], clients: int) -> Combined:
+        """Return the normalized mean of the deltas."""
+        steps = [float(update.vectors.get("steps", 1.0)) for update in updates]
+        weights = [float(update.examples) if self.examples else 1.0 for update in updates]
+        total = sum(weights)
+        mean_steps = sum(w * k for w, k in zip(weights, steps)) / total
+        scales = [w / total * mean_steps / k for w, k in zip(weights, steps)]
+        return weighted_sum([u.delta for u in updates], scales), {}
+
+
+@dataclass(frozen=True)
 class Mixing:
     """FedAsync: the mean of the clients' trained models, minus x_t.
 
@@ -159,6 +186,7 @@ COMBINES: dict[str, Callable[..., Combine]] = {
     "mean": Mean,
     "examples": ExampleWeighted,
     "staleness": StalenessWeighted,
+    "normalized": Normalized,
     "mixing": Mixing,
     "calibrated": Calibrated,
     "median": Median,

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from fadas.algorithms.algorithm import Algorithm
-from fadas.algorithms.combine import Calibrated, Mean, Mixing, StalenessWeighted
+from fadas.algorithms.combine import Calibrated, Mean, Mixing, Normalized, StalenessWeighted
+from fadas.algorithms.companions import ControlVariates, Proximal, SharedMoments, StepCount
 from fadas.algorithms.optimizers import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fadas.algorithms.step_sizes import Constant, DelayAdaptive, Hinge, Polynomial
 from fadas.validate import one_of
@@ -177,6 +178,68 @@ def FedAdagrad(eta: float = 1e-3, beta1: float = 0.0, eps: float = 1e-8) -> Algo
     return Algorithm(Mean(), Adagrad(beta1, eps), Constant(eta), refill="round")
 
 
+def FedProx(eta: float = 1.0, mu: float = 0.01) -> Algorithm:
+    """FedProx: FedAvg whose clients are pulled towards the model that they started from.
+
+    Args:
+        eta: The server's step size.
+        mu: The weight of the proximal term. `local.mu` takes precedence.
+
+    Example:
+        >>> FedProx(eta=0.5, mu=0.1)
+    """
+    return Algorithm(Mean(), SGD(), Constant(eta), refill="round", companion=Proximal(mu))
+
+
+def FedNova(eta: float = 1.0, examples: bool = False) -> Algorithm:
+    """FedNova: FedAvg of deltas per local step, so that clients that take more steps do not weigh more.
+
+    Args:
+        eta: The server's step size.
+        examples: Weight each client by its number of examples.
+
+    Example:
+        >>> FedNova(eta=0.5, examples=True)
+    """
+    return Algorithm(Normalized(examples), SGD(), Constant(eta), refill="round", companion=StepCount())
+
+
+def SCAFFOLD(eta: float = 1.0) -> Algorithm:
+    """SCAFFOLD: FedAvg whose clients correct their gradients by control variates. The local optimizer must be SGD.
+
+    Args:
+        eta: The server's step size.
+
+    Example:
+        >>> SCAFFOLD(eta=0.5)
+    """
+    return Algorithm(Mean(), SGD(), Constant(eta), refill="round", companion=ControlVariates())
+
+
+def AsyncSCAFFOLD(eta: float = 1.0) -> Algorithm:
+    """SCAFFOLD with a buffer instead of rounds. A job uses the control variate of the version that it started from.
+
+    Args:
+        eta: The server's step size.
+
+    Example:
+        >>> AsyncSCAFFOLD(eta=0.5)
+    """
+    return Algorithm(Mean(), SGD(), Constant(eta), companion=ControlVariates())
+
+
+def FedLALR(eta: float = 1.0) -> Algorithm:
+    """Local AMSGrad whose moments the server averages, the idea of FedLALR. Set `local.name = "amsgrad"`.
+
+    Args:
+        eta: The server's step size.
+
+    Example:
+        >>> FedLALR(eta=0.5)
+    """
+    return Algorithm(Mean(), SGD(), Constant(eta), refill="round", companion=SharedMoments())
+
+
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fadas": FADAS,
     "fadas-da": FADAS_DA,
@@ -188,5 +251,10 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedams": FedAMS,
     "fedyogi": FedYogi,
     "fedadagrad": FedAdagrad,
+    "fedprox": FedProx,
+    "fednova": FedNova,
+    "scaffold": SCAFFOLD,
+    "scaffold-async": AsyncSCAFFOLD,
+    "fedlalr": FedLALR,
     "custom": Algorithm,
 }

@@ -18,6 +18,7 @@ REGISTRIES = {
     "combine": ("algorithms/combine.py", "COMBINES"),
     "optimizer": ("algorithms/optimizers.py", "OPTIMIZERS"),
     "step_size": ("algorithms/step_sizes.py", "STEP_SIZES"),
+    "companion": ("algorithms/companions.py", "COMPANIONS"),
     "delays": ("simulation/delays.py", "DELAYS"),
     "task": ("tasks/__init__.py", "TASKS"),
     "local": ("training/optimizers.py", "LOCAL_TRAINERS"),
@@ -57,7 +58,7 @@ def section_keys() -> list[str]:
                     if isinstance(one, ast.AnnAssign) and one.simple and not _is_class_variable(one)
                 ]
                 found += [f"{section}.{field.id}" for field in fields if isinstance(field, ast.Name)]
-    return found
+    return [key for key in found if key != "local.companion"]  # the algorithm sets it
 
 
 def _is_class_variable(statement: ast.AnnAssign) -> bool:

@@ -20,6 +20,7 @@ def list_(
 ) -> None:
     """List what an experiment can use: algorithms and their parts, delay models, tasks and executors."""
     from fadas.algorithms.combine import COMBINES
+    from fadas.algorithms.companions import COMPANIONS
     from fadas.algorithms.optimizers import OPTIMIZERS
     from fadas.algorithms.presets import ALGORITHMS
     from fadas.algorithms.step_sizes import STEP_SIZES
@@ -27,16 +28,18 @@ def list_(
     from fadas.executors import EXECUTORS
     from fadas.simulation.delays import DELAYS
     from fadas.tasks import TASKS
-    from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES
+    from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, STEP_LAWS
 
     registries = {
         "algorithms": ALGORITHMS,
         "combine rules": COMBINES,
         "optimizers": OPTIMIZERS,
         "step sizes": STEP_SIZES,
+        "companions": COMPANIONS,
         "delays": DELAYS,
         "local trainers": LOCAL_TRAINERS,
         "rate schedules": RATE_SCHEDULES,
+        "step laws": STEP_LAWS,
         "tasks": TASKS,
         "executors": EXECUTORS,
     }

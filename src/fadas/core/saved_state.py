@@ -3,18 +3,18 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fadas.core.ledger import Job, Step
-from fadas.core.model import Model, ServerState, Update
+from fadas.core.model import NOTHING, Exchange, Model, ServerState, Update, zero_updates
 from fadas.core.recent_updates import RecentUpdates
 from fadas.core.records import LATEST
 from fadas.core.server import Server
 from fadas.core.server_step import take_step
-from fadas.core.update_checks import all_finite
+from fadas.core.update_checks import all_finite, vector_lengths
 
 _SQUARES = ("v", "vhat", "t")  # slots that are never negative
 _KEPT = ("m", *_SQUARES, "h.sum")  # slots that every step of an optimizer that has them writes
@@ -27,7 +27,7 @@ def save_server(server: Server) -> State:
     The ledger and the models that running jobs started from are not included.
     """
     tensors = {f"slot.{name}": tensor for name, tensor in server.state.slots.items()}
-    tensors |= {"params": server.model.params, "buffers": server.model.buffers}
+    tensors |= {"params": server.model.params, "buffers": server.model.buffers}  # its vectors are slots
     updates, buffer = save_updates("buffer", server.buffer)
     more, waiting = save_updates("waiting", server.waiting)
     values = {
@@ -35,6 +35,7 @@ def save_server(server: Server) -> State:
         "buffer": buffer,
         "waiting": waiting,
         "recent": server.recent.state(),
+        "recent_vectors": {name: recent.state() for name, recent in server.recent_vectors.items()},
         "unjudged": list(server.unjudged.items()),
         "failed_early": sorted(server.failed_early),
         "refused": dict(server.refused),
@@ -50,12 +51,13 @@ def load_server(server: Server, tensors: Mapping[str, Tensor], values: Mapping[s
     Raises:
         ValueError: The state does not fit the server, which is then unchanged.
     """
-    like, version = server.model, saved_count(values["version"], "version")
+    like, version, exchange = server.model, saved_count(values["version"], "version"), server.algorithm.exchange
     model = take_model(tensors, "", like)
     slots = {name.removeprefix("slot."): tensor for name, tensor in tensors.items() if name.startswith("slot.")}
     _check_slots(server, slots, version)
-    updates = load_updates("buffer", tensors, values["buffer"], like)
-    updates += load_updates("waiting", tensors, values.get("waiting", []), like)
+    model = replace(model, vectors=exchange.sent(model, slots))
+    updates = load_updates("buffer", tensors, values["buffer"], like, exchange)
+    updates += load_updates("waiting", tensors, values.get("waiting", []), like, exchange)
     received = {update.job.id: update for update in updates}
     if len(received) < len(updates) or any(update.job.version > version for update in updates):
         raise ValueError("the buffer's jobs are impossible")
@@ -64,6 +66,7 @@ def load_server(server: Server, tensors: Mapping[str, Tensor], values: Mapping[s
     recent = RecentUpdates()
     if saved := values.get("recent"):
         recent.load_state(saved)
+    recent_vectors = _load_recent(values.get("recent_vectors", {}), like, exchange)
     unjudged = {
         saved_count(id, "unjudged"): saved_number(length, "unjudged") for id, length in values.get("unjudged", [])
     }
@@ -71,6 +74,7 @@ def load_server(server: Server, tensors: Mapping[str, Tensor], values: Mapping[s
     server.algorithm = server.algorithm.with_rules(values["rules"])
     server.state, server.updates = ServerState(version, model, slots), received
     server.refused, server.recent, server.unjudged, server.failed_early = refused, recent, unjudged, failed_early
+    server.recent_vectors = recent_vectors
     if server.accountant:
         server.accountant.counts = spent
 
@@ -79,7 +83,7 @@ def _check_slots(server: Server, slots: Mapping[str, Tensor], version: int) -> N
     """Refuse slots that are not as a server step makes them."""
     x, size = server.model, server.ledger.schedule.buffer
     jobs = tuple(Job(k, k, 0) for k in range(size))
-    zero = [Update(job, torch.zeros_like(x.params), x.buffers, x.params, 1, {"loss": 0.0}) for job in jobs]
+    zero = zero_updates(jobs, x, server.algorithm.exchange)
     made = take_step(server.algorithm, ServerState(0, x), Step(0, jobs), zero, max(size, server.ledger.clients)).state
     examples = {name.rpartition(".")[0]: tensor for name, tensor in made.slots.items() if "." in name}
     for name, tensor in slots.items():
@@ -90,7 +94,8 @@ def _check_slots(server: Server, slots: Mapping[str, Tensor], version: int) -> N
             raise ValueError(f"slot.{name} has the wrong shape or type")
         if all_finite(example) and not all_finite(tensor):
             raise ValueError(f"slot.{name} is not finite")
-    if missing := [name for name in made.slots if name in _KEPT and version and name not in slots]:
+    kept = (*_KEPT, *server.algorithm.exchange.sends)
+    if missing := [name for name in made.slots if name in kept and version and name not in slots]:
         raise ValueError(f"slot.{missing[0]} is missing")
     if negative := [name for name in _SQUARES if name in slots and bool((slots[name] < 0).any())]:
         raise ValueError(f"slot.{negative[0]} must not be negative")
@@ -99,11 +104,19 @@ def _check_slots(server: Server, slots: Mapping[str, Tensor], version: int) -> N
 def save_updates(kind: str, updates: Sequence[Update]) -> tuple[dict[str, Tensor], list[Any]]:
     """Return updates as named tensors and plain values."""
     tensors = {f"{kind}.{u.job.id}.{name}": getattr(u, name) for u in updates for name in ("delta", "buffers", "base")}
+    for u in updates:
+        tensors |= save_vectors(f"{kind}.{u.job.id}.vectors.", u.vectors)
+        tensors |= save_vectors(f"{kind}.{u.job.id}.kept.", u.kept)
     return tensors, [[list(u.job), u.examples, {k: float(v) for k, v in u.metrics.items()}] for u in updates]
 
 
 def load_updates(
-    kind: str, tensors: Mapping[str, Tensor], values: Sequence[Any], like: Model, accepted: bool = True
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    values: Sequence[Any],
+    like: Model,
+    exchange: Exchange = NOTHING,
+    accepted: bool = True,
 ) -> list[Update]:
     """Return the updates that `save_updates` saved.
 
@@ -112,6 +125,7 @@ def load_updates(
         tensors: Tensors by name.
         values: Their jobs, examples and metrics.
         like: A model of the same size.
+        exchange: What must come beside the delta.
         accepted: Has the server accepted them? If not, they may hold anything of the right shape and type.
 
     Raises:
@@ -127,12 +141,51 @@ def load_updates(
             raise ValueError(f"{where} has {examples} examples")
         if "loss" not in metrics:
             raise ValueError(f"{where} has no loss")
-        return Update(job, delta, buffers, base, examples, {str(name): float(value) for name, value in metrics.items()})
+        vectors, kept = (load_vectors(f"{where}.{part}.", tensors, like, accepted) for part in ("vectors", "kept"))
+        if missing := {*exchange.returns, *exchange.numbers} - set(vectors):
+            raise ValueError(f"{where} has no {min(missing)!r}")
+        numbers = {str(name): float(value) for name, value in metrics.items()}
+        return Update(job, delta, buffers, base, examples, numbers, vectors, kept)
 
     return [
         make_update(Job(*(saved_count(number, kind) for number in job)), examples, metrics)
         for job, examples, metrics in values
     ]
+
+
+def _load_recent(saved: Mapping[str, Any], like: Model, exchange: Exchange) -> dict[str, RecentUpdates]:
+    """Return what recent vectors look like."""
+    (example,) = zero_updates([Job(0, 0, 0)], like, exchange)
+    loaded = {name: RecentUpdates() for name in saved}
+    if unknown := set(loaded) - set(vector_lengths(example, exchange)):
+        raise ValueError(f"recent_vectors: there is no {min(unknown)!r}")
+    for name, recent in loaded.items():
+        recent.load_state(saved[name])
+    return loaded
+
+
+def save_vectors(prefix: str, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return named vectors with a prefix to their names."""
+    return {f"{prefix}{name}": vector for name, vector in vectors.items()}
+
+
+def load_vectors(prefix: str, tensors: Mapping[str, Tensor], like: Model, finite: bool = True) -> dict[str, Tensor]:
+    """Return the vectors whose names have this prefix. Each is shaped like the parameters, or a single number.
+
+    Args:
+        prefix: The beginning of their names.
+        tensors: Tensors by name.
+        like: A model of the same size.
+        finite: Must all elements be finite?
+
+    Raises:
+        ValueError: A vector has another shape or type, or is not finite.
+    """
+    named = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): take_tensor(named, name, like.params if tensor.dim() else tensor, finite=finite)
+        for name, tensor in named.items()
+    }
 
 
 def take_model(tensors: Mapping[str, Tensor], prefix: str, like: Model) -> Model:

@@ -13,7 +13,7 @@ from fadas.core.ledger import Job, Ledger, Step
 from fadas.core.model import Model, ServerState, Update
 from fadas.core.recent_updates import ENOUGH, RecentUpdates
 from fadas.core.server_step import Taken, UpdateRule, describe_not_finite, find_culprits, take_step
-from fadas.core.update_checks import TOO_LONG, Checks, norm
+from fadas.core.update_checks import TOO_LONG, Checks, norm, vector_lengths
 from fadas.errors import ConfigError, Diverged, NoUsableUpdates
 
 UNDONE = "step not finite"
@@ -80,11 +80,13 @@ class Server:
         self.algorithm = algorithm
         self.ledger = ledger
         self.checks = checks or Checks()
+        model = replace(model, vectors=algorithm.exchange.sent(model, {}))
         self.state = ServerState(0, model)
         self.base: dict[int, Model] = {}  # by job id: the model that a running job started from
         self.delta_base: dict[int, Model] = {}  # by job id: the model that its delta is taken against, if another one
         self.updates: dict[int, Update] = {}  # by job id: accepted, and not yet part of a step
         self.recent = RecentUpdates()
+        self.recent_vectors: dict[str, RecentUpdates] = {}  # by the name of what comes beside the delta
         self.unjudged: dict[int, float] = {}  # by job id: the norms of deltas that came too early to be compared
         self.failed_early: set[int] = set()  # clients whose jobs have failed before three clients had reported
         self.refused: Counter[str] = Counter()
@@ -173,8 +175,8 @@ class Server:
 
     def _check(self, update: Update) -> tuple[Update, str | None]:
         """Return the update to accept, and why to refuse it."""
-        checks, recent = self.checks, self.recent
-        update, problem = checks(update, self.model)
+        checks, recent, exchange = self.checks, self.recent, self.algorithm.exchange
+        update, problem = checks(update, self.model, exchange)
         if problem or not checks.are_relative:
             return update, problem
         length = norm(update.delta) if checks.norm_factor else 0.0
@@ -184,7 +186,15 @@ class Server:
             if self._is_too_early(update.job):
                 return update, TOO_EARLY
             self.unjudged[update.job.id] = length
-        return checks.limit(update, length, bound)
+        if not exchange.is_empty and checks.norm_factor:
+            for name, other in vector_lengths(update, exchange).items():
+                self.recent_vectors.setdefault(name, RecentUpdates()).add(update.job.client, other, update.examples)
+        return self._limit(update, length, bound)
+
+    def _limit(self, update: Update, length: float, bound: float | None) -> tuple[Update, str | None]:
+        """Compare an update with recent ones. Return the update to accept, and why to refuse it."""
+        update, problem = self.checks.limit_vectors(update, self.algorithm.exchange, self.recent_vectors)
+        return (update, problem) if problem else self.checks.limit(update, length, bound)
 
     def _is_too_early(self, job: Job) -> bool:
         """Return whether an update comes before there are enough others to compare its length with.
@@ -203,9 +213,7 @@ class Server:
         faults: list[Removed] = []
         bound = self.checks.bound(self.recent) if self.unjudged else None
         for job in step.jobs if bound is not None else ():
-            self.updates[job.id], problem = self.checks.limit(
-                self.updates[job.id], self.unjudged.pop(job.id, 0.0), bound
-            )
+            self.updates[job.id], problem = self._limit(self.updates[job.id], self.unjudged.pop(job.id, 0.0), bound)
             if problem:
                 faults.append(Removed(job, problem))
         return faults

@@ -3,6 +3,7 @@
 `UpdateRule` and `Accountant` are what this needs of an algorithm.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from torch import Tensor
 
 from fadas.core.ledger import Step
-from fadas.core.model import ServerState, ServerStep, Update
+from fadas.core.model import Exchange, ServerState, ServerStep, Update
 from fadas.core.update_checks import all_finite, norm
 
 MOMENTS = ("m", "v", "vhat", "h.sum")  # slots that must stay finite
@@ -60,7 +61,10 @@ class Accountant(Protocol):
 
 
 class UpdateRule(Protocol):
-    """What the server needs of an algorithm: these methods. `fadas.Algorithm` has them.
+    """What the server needs of an algorithm: these methods and `exchange`. `fadas.Algorithm` has them.
+
+    Attributes:
+        exchange: What travels beside models and deltas.
 
     Example:
         >>> server = Server(fadas.FADAS(), ledger, model)  # any object with these methods will do
@@ -84,6 +88,11 @@ class UpdateRule(Protocol):
             clients: The number of clients in the federation.
             eta: The step size.
         """
+        ...
+
+    @property
+    def exchange(self) -> Exchange:
+        """What travels beside models and deltas."""
         ...
 
     def accountant(self) -> Accountant | None:
@@ -129,6 +138,8 @@ def describe_not_finite(before: ServerState, after: ServerState) -> str | None:
     """
     if not (all_finite(after.model.params) and all_finite(after.model.buffers, before.model.buffers)):
         return "a model"
+    if not all(all_finite(vector) for vector in after.model.vectors.values()):
+        return "a vector for the clients"
     changed = {name: slot for name, slot in after.slots.items() if slot is not before.slots.get(name)}
     finite = all(_stays_finite(name, slot, before.slots.get(name)) for name, slot in changed.items())
     return None if finite else "an optimizer's memory"
@@ -161,4 +172,4 @@ def find_culprits(
 
 
 def _length(update: Update) -> float:
-    return norm(update.delta.double())
+    return math.hypot(*(norm(vector.double()) for vector in (update.delta, *update.vectors.values())))

@@ -3,13 +3,15 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from numbers import Real
 from typing import Any, cast
 
 import torch
 
-from fadas.core.ledger import Step
-from fadas.core.model import Model, ServerState, ServerStep, Update
+from fadas.core.ledger import Job, Step
+from fadas.core.model import Model, ServerState, ServerStep, Update, zero_updates
+from fadas.core.server import Server
 from fadas.core.server_step import UpdateRule
 from fadas.errors import ConfigError
 
@@ -25,8 +27,10 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
         ConfigError: A part returns something that does not fit, or is visibly not a pure function.
     """
     step = Step(0, tuple(update.job for update in updates))
+    start = replace(start, vectors=algorithm.exchange.sent(start, {}))
     state, before = ServerState(0, start), start.params.clone()
-    deltas = {id(update.delta): update.delta for update in updates}.values()  # a trial's updates may share one
+    given = [vector for update in updates for vector in (update.delta, *update.vectors.values())]
+    deltas = {id(vector): vector for vector in given}.values()  # a trial's updates may share one
     reported = [delta.clone() for delta in deltas]
     eta = _trial_step_size(algorithm, ServerStep(0, step.jobs, tuple(step.delays), 0, state, updates, clients))
     try:
@@ -38,9 +42,9 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
         raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
     if not all(torch.allclose(*pair, rtol=0, atol=0, equal_nan=True) for pair in zip(deltas, reported, strict=True)):
         raise ConfigError("the combine rule or the optimizer writes to the delta of an update; return a new tensor")
-    given = after.model.params
-    if (given.shape, given.dtype) != (before.shape, before.dtype):
-        shapes = f"{given.dtype} of shape {list(given.shape)}, not {before.dtype} of shape {list(before.shape)}"
+    x = after.model.params
+    if (x.shape, x.dtype) != (before.shape, before.dtype):
+        shapes = f"{x.dtype} of shape {list(x.shape)}, not {before.dtype} of shape {list(before.shape)}"
         raise ConfigError(f"the combine rule and the optimizer return {shapes}")
     return after
 
@@ -103,3 +107,14 @@ def innermost_step_size(step_size: Any) -> Any:
     """Return the step size that a warm-up or a decay scales."""
     *_, innermost = _chain(step_size)
     return innermost
+
+
+def try_one_step(server: Server) -> None:
+    """Take one step of M zero updates and discard it, so that an algorithm that cannot work is refused at once."""
+    x, jobs = server.model, [Job(k, k, 0) for k in range(server.ledger.schedule.buffer)]
+    updates = zero_updates(jobs, x, server.algorithm.exchange)
+    try:
+        trial_step(server.algorithm, x, updates, server.ledger.schedule.concurrency + len(jobs))  # as many may come
+    except Exception as error:  # the algorithm's parts may be the user's own
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"the algorithm cannot take a step of {len(jobs)} updates: {text}") from error

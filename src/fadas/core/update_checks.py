@@ -1,14 +1,14 @@
 """The checks that an update must pass before the server accepts it, in simulations and deployments."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fadas.core.model import Model, Update
+from fadas.core.model import NOTHING, Exchange, Model, Update
 from fadas.core.recent_updates import RecentUpdates
 from fadas.core.records import LATEST
 from fadas.validate import at_least, not_negative, one_of, positive
@@ -20,13 +20,15 @@ TOO_LONG = "norm above bound"
 class Checks:
     """The checks that an update must pass: shape, type, finite numbers, at least one example, and the bounds below.
 
-    The two checks with a factor compare an update with the median over the last updates of recent clients.
+    The two checks with a factor compare an update with the median over the last updates of recent clients. The vectors
+    that travel beside a delta pass the same checks, and their norms are compared with those of the same name.
 
     Args:
         norm: The largest norm that a delta may have. None: no limit.
         excess: What to do with a longer delta: "refuse" the update, or "clip" the delta to the bound.
         norm_factor: The largest norm of a delta, as a multiple of the median norm of recent deltas. It acts as soon as
-            three clients have reported. 0: no limit. None: no limit in simulations, 20 in deployments.
+            three clients have reported. Numbers beside a delta may be this many times smaller or larger than their
+            median. 0: no limit. None: no limit in simulations, 20 in deployments.
         examples: The largest number of examples that counts. A client that claims more weighs no more. None: no limit.
         examples_factor: The same limit, as a multiple of the median claim of recent clients. 0: no limit. None: no
             limit in simulations, 10 in deployments that weigh clients by examples.
@@ -49,9 +51,20 @@ class Checks:
         not_negative(norm_factor=self.norm_factor or 0, examples_factor=self.examples_factor or 0)
         at_least(1, examples=self.examples)
 
-    def __call__(self, update: Update, model: Model) -> tuple[Update, str | None]:
-        """Return the update to accept, and why to refuse it (None: accept it). These checks need no other updates."""
+    def __call__(self, update: Update, model: Model, exchange: Exchange = NOTHING) -> tuple[Update, str | None]:
+        """Return the update to accept, and why to refuse it (None: accept it). These checks need no other updates.
+
+        Args:
+            update: The update.
+            model: The current model.
+            exchange: What must come beside the delta. Anything else is removed.
+        """
+        if any(name not in update.vectors for name in (*exchange.returns, *exchange.numbers)):
+            return update, "vector missing"
+        vectors = {name: update.vectors[name] for name in (*exchange.returns, *exchange.numbers)}
         pairs: list[tuple[object, Tensor]] = [(update.delta, model.params), (update.buffers, model.buffers)]
+        pairs += [(vectors[name], model.params) for name in exchange.returns]
+        pairs += [(vectors[name], model.params.new_empty(())) for name in exchange.numbers]
         for given, expected in pairs:  # a deployment's clients are not type-checked
             if not isinstance(given, Tensor) or given.layout != torch.strided or given.is_meta or given.is_nested:
                 return update, "not a dense tensor"
@@ -61,12 +74,19 @@ class Checks:
                 return update, "wrong dtype"
         if not all_finite(update.delta) or not all_finite(update.buffers, model.buffers):
             return update, "not finite"
+        if not all(all_finite(vector) for vector in vectors.values()):
+            return update, "not finite"
+        if not all(vectors[name] > 0 for name in exchange.numbers):
+            return update, "not positive"
         if not update.examples > 0:
             return update, "no examples"
         if update.examples >= LATEST:
             return update, "not finite"
-        if update.delta.requires_grad:  # else the server's state would keep the client's graph
-            update = replace(update, delta=update.delta.detach())
+        tensors = (update.delta, *vectors.values())
+        if len(vectors) < len(update.vectors) or any(tensor.requires_grad for tensor in tensors):
+            # otherwise the server's state would keep the client's graph
+            vectors = {name: vector.detach() for name, vector in vectors.items()}
+            update = replace(update, delta=update.delta.detach(), vectors=vectors)
         return self.limit(update, None, self.norm)
 
     @property
@@ -96,6 +116,26 @@ class Checks:
             return update, TOO_LONG
         return replace(update, delta=update.delta * (bound / length)), None
 
+    def limit_vectors(
+        self, update: Update, exchange: Exchange, recent: Mapping[str, RecentUpdates]
+    ) -> tuple[Update, str | None]:
+        """Return the update, with vectors clipped that are too long, and why to refuse it. Numbers are never clipped.
+
+        Args:
+            update: The update.
+            exchange: What comes beside the delta.
+            recent: Recent lengths by name, as `vector_lengths` names them.
+        """
+        vectors = dict(update.vectors)
+        for name, length in vector_lengths(update, exchange).items() if recent else ():
+            bound = self.bound(recent[name])
+            if bound is None or length <= bound:
+                continue
+            if self.excess == "refuse" or name not in exchange.returns:
+                return update, TOO_LONG
+            vectors[name] = vectors[name] * (bound / length) ** (2 if name in exchange.squares else 1)
+        return replace(update, vectors=vectors) if vectors else update, None
+
     def cap_examples(self, updates: Sequence[Update], recent: RecentUpdates) -> Sequence[Update]:
         """Return the updates of a step. Claims of too many examples are reduced to what may count."""
         median = recent.examples if self.examples_factor else None
@@ -110,6 +150,16 @@ def norm(delta: Tensor) -> float:
     """Return the Euclidean norm of a finite vector, also where its square overflows."""
     length = float(delta.square().sum().sqrt())
     return length if math.isfinite(length) else math.sqrt(float(delta.double().square().sum()))
+
+
+def vector_lengths(update: Update, exchange: Exchange) -> dict[str, float]:
+    """Return the lengths of what came beside the delta. A number counts twice, so that small ones stand out too."""
+    lengths = {name: norm(update.vectors[name]) for name in exchange.returns}
+    lengths |= {name: lengths[name] ** 0.5 for name in exchange.squares}
+    for name in exchange.numbers:
+        number = float(update.vectors[name])
+        lengths |= {name: number, f"1 / {name}": 1 / number}
+    return lengths
 
 
 def all_finite(tensor: Tensor, like: Tensor | None = None) -> bool:

@@ -8,7 +8,9 @@ import torch
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.errors import ConfigError
 from fadas.executors.torch_settings import Precision
+from fadas.training.sgd import LocalSGD
 
 
 class ExecutorTraits(Protocol):
@@ -56,6 +58,7 @@ class Executor(ABC):
 
     Attributes:
         device: Where models are.
+        local: What a client does with a job.
         shared_options: Settings of [executor] that stay when another executor is chosen with `--executor`.
         is_fallback: Does it train every task, with nothing to install? Where another executor refuses a task, the
             message names the fallbacks.
@@ -68,6 +71,7 @@ class Executor(ABC):
     """
 
     device: str
+    local: LocalSGD
     shared_options: ClassVar[tuple[str, ...]] = ("device", "threads")
     is_fallback: ClassVar[bool] = False
     extra: ClassVar[str] = ""
@@ -98,6 +102,18 @@ class Executor(ABC):
         Raises:
             Unsuitable: The message says what it cannot train. `simulate` adds which executors can.
         """
+
+    def use(self, local: LocalSGD) -> None:
+        """Train in this way from now on. `simulate` calls this before the first job if the algorithm adds something.
+
+        Raises:
+            ConfigError: This executor must be made with what the algorithm adds.
+        """
+        if getattr(self, "local", None) != local:
+            raise ConfigError(
+                f"{type(self).__name__} was made without what the algorithm adds to local training; make it with "
+                "algorithm.local_training(local)"
+            )
 
     @abstractmethod
     def submit(self, job: Job, start: Model, due: int) -> None:

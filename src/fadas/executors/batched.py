@@ -7,8 +7,8 @@ from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
 from fadas.tasks.task import Task
+from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
-from fadas.training.many_jobs import BatchTrainer
 from fadas.training.preflight import random_devices
 from fadas.training.sgd import LocalSGD
 from fadas.validate import at_least
@@ -46,13 +46,19 @@ class Batched(Executor):
 
     def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", size: int = 64) -> None:
         at_least(1, size=size)
-        self.size, self.device = size, device
+        self.size, self.device, self.local = size, device, local
         # A small network needs one thread. Other threads would keep spinning after use, and slow down the first one.
         self._threads = 1 if step_cost(task, local)[1] <= SMALL else torch.get_num_threads()
         with torch_threads(self._threads):
             self._trainer = BatchTrainer(FlatModule(task.module(seed), device), task, local, seed)
         self._pending: dict[int, tuple[Job, Model]] = {}
         self._done: dict[int, Update] = {}
+
+    def use(self, local: LocalSGD) -> None:
+        """Train in this way from now on."""
+        old, self.local = self._trainer, local
+        with torch_threads(self._threads):
+            self._trainer = BatchTrainer(old.flat, old.task, local, old.seed)
 
     def preflight(self) -> None:
         """Refuse a model that cannot be trained in batches, or learns differently there."""

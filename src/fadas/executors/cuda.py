@@ -27,8 +27,9 @@ from fadas.executors.base import Executor
 from fadas.executors.torch_settings import Precision, use_precision
 from fadas.tasks.task import Subsets, Task, send
 from fadas.training.flat_module import FlatModule
+from fadas.training.job_state import final_vectors, initial_state
 from fadas.training.preflight import random_devices
-from fadas.training.sgd import LocalSGD, epoch_rows, job_seed
+from fadas.training.sgd import TAKEN, LocalSGD, epoch_rows, job_seed
 
 _AHEAD = 3  # how many steps a thread may be ahead of its stream
 _MOST = 14  # lanes: torch has 32 streams, and graphs captured on the same stream share a cuBLAS workspace
@@ -85,9 +86,6 @@ class Cuda(Executor):
             raise ValueError(f"the cuda executor needs a CUDA device, got {device!r}")
         if not 1 <= streams <= _MOST:
             raise ValueError(f"streams must be from 1 to {_MOST}, got {streams}")
-        if not local.elementwise or local.schedule:
-            what = "a learning rate that changes" if local.schedule else f"{type(local).__name__}"
-            raise RuntimeError(f"{what} cannot be captured in a graph")
         if not task.alike:
             raise RuntimeError("clients have examples of different shapes or types")
         drawn = random_devices(FlatModule(task.module(seed), device), task)
@@ -96,17 +94,25 @@ class Cuda(Executor):
         # Captured dropout takes its seed from the device's only generator. Each job sets it, so jobs run one by one.
         self.random = "cuda" in drawn
         streams = 1 if self.random else streams
-        self.task, self.local, self.seed, self.device = _on_device(task, device), local, seed, device
+        self.task, self.seed, self.device = _on_device(task, device), seed, device
         self._autocast = use_precision(precision, device)
         self.forward = _compiled(_forward) if compile else _forward  # compiled once, for the modules of all lanes
-        with _uncollected():
-            self._prepare(task, local, streams, compile)
+        self._streams, self._compile = streams, compile
+        self.use(local)
         self._threads = ThreadPoolExecutor(streams)
         self._jobs: dict[int, Future[tuple[Update, torch.cuda.Event]]] = {}
 
-    def _prepare(self, task: Task, local: LocalSGD, streams: int, compile: bool) -> None:
+    def use(self, local: LocalSGD) -> None:
+        """Capture the local steps, and train in this way from now on."""
+        if not local.elementwise:
+            raise RuntimeError(f"{type(local).__name__} cannot be captured in a graph")
+        self.local = local
+        with _uncollected():
+            self._prepare(local, self._streams, self._compile)
+
+    def _prepare(self, local: LocalSGD, streams: int, compile: bool) -> None:
         """Capture the local steps: for full batches once per lane, for short batches on a few shared benches."""
-        short = {local.short_batch(size) for size in task.sizes} - {0}
+        short = {local.short_batch(size) for size in self.task.sizes} - {0}
         # Short batches are rare. All lanes share a few benches, which have a graph for each short batch size.
         self._benches = [Bench(self, sorted(short), _forward) for _ in range(min(2, streams))]
         self._lanes = SimpleQueue[Lane]()
@@ -198,8 +204,12 @@ class Bench:
         parameters = [p for p in module.parameters() if p.requires_grad]
         self._optimizer = torch.optim.SGD(parameters, local.lr, weight_decay=local.weight_decay, fused=True)
         self._start = torch.zeros_like(self.flat.params) if local.mu else self.flat.params
-        self._state = {name: torch.zeros_like(self.flat.params) for name in local.memory}
         self._t = torch.zeros((), device=executor.device)
+        self._rate = torch.full((), local.lr, device=executor.device)
+        self._varies = bool(local.schedule or local.warmup)
+        self._graphed = local.with_rate(self._rate) if self._varies else local
+        self._state = {name: vector.clone() for name, vector in initial_state(local, self.flat.read()).items()}
+        self._addition = torch.zeros_like(self.flat.params) if local.has_addition else None
         self.loss = torch.zeros((), device=executor.device)
         self.lock = threading.Lock()
         self.free = _record(torch.cuda.current_stream(executor.device))  # reached when the last borrower's step is done
@@ -223,7 +233,7 @@ class Bench:
         if local.is_plain:
             self._optimizer.step()
         else:
-            self._take(local)
+            self._take(self._graphed)
         self.loss += loss.detach()
         self.flat.tie()  # inside the graph, which must use the same buffers every time
 
@@ -233,24 +243,46 @@ class Bench:
         params, grads = self.flat.params, self.flat.grads
         self._t += 1
         local.prepare(params, grads, self._start)
+        if self._addition is not None:
+            grads.add_(self._addition)
         local.decay(params, grads)
         local.step(params, grads, self._state, self._t)
 
-    def begin(self, start: Model) -> None:
-        """Load the model that a job starts from, and reset the optimizer's memory."""
+    def begin(self, start: Model, local: LocalSGD) -> None:
+        """Load the model that a job starts from, and the job's vectors.
+
+        Args:
+            start: The model.
+            local: What the client does in this job.
+        """
         self.flat.load(start)
         self.loss.zero_()
-        self._t.zero_()
-        for vector in self._state.values():
-            vector.zero_()
-        if self.executor.local.mu:
+        state = initial_state(local, start)
+        self._t.fill_(state[TAKEN]) if TAKEN in state else self._t.zero_()
+        for name, vector in self._state.items():
+            vector.copy_(state[name])
+        if self._addition is not None and local.companion and (extra := local.companion.addition(state)) is not None:
+            self._addition.copy_(extra)
+        if local.mu:
             self._start.copy_(start.params)
+
+    def set_rate(self, rate: float) -> None:
+        """Use this learning rate in the next step, if the graph reads it."""
+        if self._varies:
+            self._rate.fill_(rate)
+
+    def final_state(self) -> dict[str, Tensor]:
+        """Return a copy of the job's vectors."""
+        return {name: vector.clone() for name, vector in self._state.items()}
 
     def copy_from(self, other: "Bench") -> None:
         """Copy the state of a job from another bench."""
         self.flat.copy_from(other.flat)
         self.loss.copy_(other.loss)
         self._t.copy_(other._t)
+        self._rate.copy_(other._rate)
+        if self._addition is not None and other._addition is not None:
+            self._addition.copy_(other._addition)
         for name, vector in self._state.items():
             vector.copy_(other._state[name])
         if self.executor.local.mu:
@@ -319,8 +351,10 @@ class Lane:
         under_way = deque[torch.cuda.Event]()
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(ready)
-            data, epochs = epoch_rows(executor.task, executor.local, executor.seed, job, executor.device)
-            bench.begin(start)
+            examples = executor.task.sizes[job.client]
+            local = executor.local.for_job(job, examples, executor.seed)
+            data, epochs = epoch_rows(executor.task, local, executor.seed, job, executor.device)
+            bench.begin(start, local)
             if executor.random:
                 torch.cuda.manual_seed(job_seed(executor.seed, job))
             rows = send(torch.cat(epochs), executor.device)
@@ -328,7 +362,8 @@ class Lane:
             size = executor.local.batch_size
             lengths = [min(size, len(epoch) - at) for epoch in epochs for at in range(0, len(epoch), size)]
             steps = list(zip(*(column.split(lengths) for column in data), strict=True))
-            for batch in steps:
+            for t, batch in enumerate(steps, 1):
+                bench.set_rate(local.lr * local.warmup_factor(t))
                 if len(batch[-1]) in bench.captured:
                     bench.step(batch)
                 else:
@@ -338,13 +373,16 @@ class Lane:
                     under_way.popleft().synchronize()
             delta, buffers = bench.flat.params - start.params, bench.flat.buffers.clone()
             loss = bench.loss / len(steps)
-            for tensor in (start.params, start.buffers):
+            state = bench.final_state() if local.has_vectors else {}
+            if TAKEN in start.vectors:
+                state[TAKEN] = start.vectors[TAKEN]
+            vectors, kept = final_vectors(local, state, delta, len(steps)) if local.has_vectors else ({}, {})
+            for tensor in (start.params, start.buffers, *start.vectors.values()):
                 tensor.record_stream(self.stream)
-            for tensor in (delta, buffers, loss):
+            for tensor in (delta, buffers, loss, *vectors.values(), *kept.values()):
                 tensor.record_stream(home)  # used on that stream later, so its memory must not be reused before
             done = _record(self.stream)
-        examples = executor.task.sizes[job.client]
-        return Update(job, delta, buffers, start.params, examples, {"loss": loss}), done
+        return Update(job, delta, buffers, start.params, examples, {"loss": loss}, vectors, kept), done
 
     def _short_step(self, batch: Sequence[Tensor]) -> None:
         """Take a step on a borrowed bench. The model is copied there and back."""

@@ -51,6 +51,10 @@ class Inline(Executor):
         self._autocast, self._threads = use_precision(precision, device), threads or 1
         self._pending: dict[int, Model] = {}
 
+    def use(self, local: LocalSGD) -> None:
+        """Train in this way from now on."""
+        self.local = local
+
     def submit(self, job: Job, start: Model, due: int) -> None:
         """Remember a job until it is collected."""
         self._pending[job.id] = start

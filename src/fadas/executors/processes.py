@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,9 +20,9 @@ import torch
 from torch import Tensor
 
 from fadas.core.ledger import Job
-from fadas.core.model import Model, Update
+from fadas.core.model import Model, Update, Vectors
 from fadas.executors.torch_settings import torch_threads
-from fadas.executors.worker_pool import Pool
+from fadas.executors.worker_pool import Pool, pack_vectors, unpack_vectors
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
@@ -29,8 +30,11 @@ from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_WORKERS, at_least, at_most
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WRITE = 1 << 30  # bytes in one call
 _ATTEMPTS = 3  # a job that crashes its worker this often, for example because memory runs out, ends the run
 
+
+Layout = list[tuple[str, torch.dtype, tuple[int, ...], int, int]]  # name, type, shape, position and size of vectors
 
 _NEEDS_FORK = (
     "needs Linux, and a machine whose GPUs are hidden: torch cannot train in forked processes if it sees a GPU. To "
@@ -52,6 +56,7 @@ class Slot:
     def __init__(self, worker: "Worker", like: Model) -> None:
         self.worker = worker
         self.params, self.buffers = _shared(like.params), _shared(like.buffers)
+        self.vectors = SharedVectors()
         self.job: Job | None = None
         self.start: Model | None = None
         self.attempts = 0
@@ -65,6 +70,36 @@ def _shared(like: Tensor) -> Tensor:
     if not like.numel():
         return torch.empty_like(like)
     return torch.frombuffer(mmap.mmap(-1, like.nbytes), dtype=like.dtype)
+
+
+class SharedVectors:
+    """Named vectors in a file in memory that forked processes share. It grows as needed."""
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("fadas")
+        weakref.finalize(self, os.close, self._file)
+
+    def store(self, vectors: Vectors) -> Layout:
+        """Write vectors over what is there. Return what `fetch` needs to find them."""
+        layout: Layout = []
+        at = 0
+        for name, vector in vectors.items():
+            content = vector.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            for first in range(0, len(content), _WRITE):  # the system writes at most 2 GiB in a call
+                os.pwrite(self._file, content[first : first + _WRITE], at + first)
+            layout.append((name, vector.dtype, tuple(vector.shape), at, len(content)))
+            at += len(content)
+        return layout
+
+    def fetch(self, layout: Layout) -> dict[str, Tensor]:
+        """Return copies of the vectors."""
+        return {name: self._read(dtype, shape, at, size) for name, dtype, shape, at, size in layout}
+
+    def _read(self, dtype: torch.dtype, shape: tuple[int, ...], at: int, size: int) -> Tensor:
+        content = bytearray(size)
+        for first in range(0, size, _WRITE):
+            os.preadv(self._file, [memoryview(content)[first : first + _WRITE]], at + first)
+        return torch.frombuffer(content, dtype=dtype).view(shape) if content else torch.empty(shape, dtype=dtype)
 
 
 class Worker:
@@ -107,19 +142,20 @@ class Worker:
             pool = self.pool
             flat = FlatModule(pool.task.module(pool.seed))
             while True:
-                place, job = pipe.recv()
+                place, job, layout = pipe.recv()
                 slot = self.slots[place]
-                start = Model(slot.params.clone(), slot.buffers.clone())
+                start = Model(slot.params.clone(), slot.buffers.clone(), slot.vectors.fetch(layout))
                 try:
                     update = train_job(flat, pool.task, pool.local, pool.seed, Job(*job), start)
                 except BaseException as error:  # also SystemExit: the parent reports the reason
                     # The reason comes before the traceback, because messages show one line.
                     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                    pipe.send((place, None, f"{reason}\n{traceback.format_exc()}"))
+                    pipe.send((place, None, [], f"{reason}\n{traceback.format_exc()}"))
                     continue
                 slot.params.copy_(update.delta)
                 slot.buffers.copy_(update.buffers)
-                pipe.send((place, float(update.metrics["loss"]), ""))
+                layout = slot.vectors.store(pack_vectors(update))
+                pipe.send((place, float(update.metrics["loss"]), layout, ""))
         except (EOFError, BrokenPipeError):
             code = 0
         finally:
@@ -131,9 +167,10 @@ class Worker:
         assert slot.start is not None
         slot.params.copy_(slot.start.params)
         slot.buffers.copy_(slot.start.buffers)
+        layout = slot.vectors.store(slot.start.vectors)
         self.under_way.append(slot)
         with suppress(ConnectionError):  # the worker has died: `Processes._receive` will replace it
-            self.pipe.send((self.slots.index(slot), tuple(slot.job)))
+            self.pipe.send((self.slots.index(slot), tuple(slot.job), layout))
 
     def replace(self) -> None:
         """Start a new process in place of one that has died, and send its jobs again."""
@@ -229,7 +266,7 @@ class Processes(Pool[Slot]):
         for pipe in wait(list(by_pipe)):
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
-                place, loss, problem = worker.pipe.recv()
+                place, loss, layout, problem = worker.pipe.recv()
             except (EOFError, ConnectionResetError):
                 worker.replace()
                 continue
@@ -241,7 +278,8 @@ class Processes(Pool[Slot]):
                 raise RuntimeError(f"{slot.job} failed in its worker process: {problem}")
             delta, buffers = slot.params.clone(), slot.buffers.clone()
             examples, base = self.task.sizes[slot.job.client], slot.start.params
-            yield slot, Update(slot.job, delta, buffers, base, examples, {"loss": loss})
+            vectors, kept = unpack_vectors(slot.vectors.fetch(layout))
+            yield slot, Update(slot.job, delta, buffers, base, examples, {"loss": loss}, vectors, kept)
             slot.start = None  # so that its version can be freed
 
     def evaluate(self, model: Model) -> dict[str, float]:

@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from threading import Lock
 from typing import Any
 
@@ -27,8 +27,9 @@ from fadas.core.model import Model, Update
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.torch_settings import Precision, use_precision
-from fadas.executors.worker_pool import Pool
+from fadas.executors.worker_pool import Pool, pack_vectors, unpack_vectors
 from fadas.tasks.task import Task
+from fadas.training.job_state import SERVER
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_WORKERS, at_least, at_most
 
@@ -75,17 +76,20 @@ class Trainer:
         """Return the worker's process id."""
         return os.getpid()
 
-    def train(self, task: list[Any], job: tuple[int, int, int], model: Any) -> tuple[Any, Any, float]:
-        """Train a job. Return the delta, the buffers and the mean loss.
+    def train(
+        self, task: list[Any], job: tuple[int, int, int], model: Any, kept: Any
+    ) -> tuple[Any, Any, float, dict[str, Any]]:
+        """Train a job. Return the delta, the buffers, the mean loss, and the vectors beside the delta.
 
         Raises:
             RuntimeError: The job failed. The message holds the reason and the traceback.
         """
         try:
             executor = self._ready(task)
-            executor.submit(Job(*job), _make_model(model, executor.device), 0)
+            executor.submit(Job(*job), _make_model(model, executor.device, kept), 0)
             update = executor.collect(Job(*job))
-            return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"])
+            vectors = {name: vector.cpu().numpy() for name, vector in pack_vectors(update).items()}
+            return update.delta.cpu().numpy(), update.buffers.cpu().numpy(), float(update.metrics["loss"]), vectors
         except (Exception, SystemExit) as error:  # as text, because not every exception can be pickled
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise RuntimeError(f"{reason}\n{traceback.format_exc()}") from None
@@ -105,8 +109,10 @@ class Trainer:
             return self._executor
 
 
-def _make_model(arrays: Any, device: str) -> Model:
-    return Model(*(torch.tensor(array, device=device) for array in arrays))
+def _make_model(arrays: Any, device: str, kept: Mapping[str, Any] = {}) -> Model:
+    params, buffers, sent = arrays
+    vectors = {name: torch.tensor(array, device=device) for name, array in {**sent, **kept}.items()}
+    return Model(torch.tensor(params, device=device), torch.tensor(buffers, device=device), vectors)
 
 
 class Ray(Pool[Any]):
@@ -186,7 +192,7 @@ class Ray(Pool[Any]):
         self._connected = False
         self._task: list[Any] = []
         self.actors: list[Any] = []
-        self._stored: dict[int, Any] = {}  # references to models in the object store, by id(model)
+        self._stored: dict[tuple[int, bool], Any] = {}  # models in the object store, by the id of their parameters
         self._under_way: dict[Any, tuple[Any, Job, Model]] = {}
         self._out_of_reach: dict[int, float] = {}  # by job id: since when its worker has been unreachable
 
@@ -240,14 +246,15 @@ class Ray(Pool[Any]):
         return int(self._ray.available_resources().get(kind, 0))
 
     def _send(self, slot: Any, job: Job, start: Model) -> None:
-        self._under_way[slot.train.remote(self._task, tuple(job), self._store(start))] = (slot, job, start)
+        own = {name: vector.numpy() for name, vector in start.vectors.items() if not name.startswith(SERVER)}
+        self._under_way[slot.train.remote(self._task, tuple(job), self._store(start), own)] = (slot, job, start)
 
     def _receive(self) -> Iterator[tuple[Any, Update]]:
         ready, _ = self._ray.wait(list(self._under_way), num_returns=1)
         for reference in ready:
             slot, job, start = self._under_way.pop(reference)
             try:
-                delta, buffers, loss = self._ray.get(reference)
+                delta, buffers, loss, packed = self._ray.get(reference)
             except self._ray.exceptions.ActorUnavailableError as error:
                 since = self._out_of_reach.setdefault(job.id, time.monotonic())
                 if time.monotonic() > since + _PATIENCE:
@@ -262,14 +269,20 @@ class Ray(Pool[Any]):
                 raise RuntimeError(f"{job} failed in its Ray worker: {reason}") from error
             self._out_of_reach.pop(job.id, None)
             delta, buffers = torch.tensor(delta), torch.tensor(buffers)
-            yield slot, Update(job, delta, buffers, start.params, self.task.sizes[job.client], {"loss": loss})
+            examples = self.task.sizes[job.client]
+            vectors, kept = unpack_vectors({name: torch.tensor(array) for name, array in packed.items()})
+            yield slot, Update(job, delta, buffers, start.params, examples, {"loss": loss}, vectors, kept)
 
     def _store(self, model: Model) -> Any:
-        """Return a reference to a model in the object store. The model is stored once, until this process frees it."""
-        key = id(model)
+        """Return a reference to a version of the model in the object store, with what the server sends beside it.
+
+        The version is stored once, until this process frees its parameters. What clients keep travels with their jobs.
+        """
+        sent = {name: vector.numpy() for name, vector in model.vectors.items() if name.startswith(SERVER)}
+        key = id(model.params), bool(sent)
         if key not in self._stored:
-            self._stored[key] = self._ray.put((model.params.numpy(), model.buffers.numpy()))
-            weakref.finalize(model, self._stored.pop, key, None)
+            self._stored[key] = self._ray.put((model.params.numpy(), model.buffers.numpy(), sent))
+            weakref.finalize(model.params, self._stored.pop, key, None)
         return self._stored[key]
 
     def evaluate(self, model: Model) -> dict[str, float]:

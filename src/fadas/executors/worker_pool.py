@@ -5,14 +5,29 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from torch import Tensor
+
 from fadas.core.ledger import Job
-from fadas.core.model import Model, Update
+from fadas.core.model import Model, Update, Vectors
 from fadas.executors.base import Executor
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
 Slot = TypeVar("Slot")  # a worker's place for one job. A worker has several, so that its next job is always at hand.
+
+
+def pack_vectors(update: Update) -> dict[str, Tensor]:
+    """Return what an update holds beside its delta, under names that tell what is returned and what is kept."""
+    returned = {f"returned.{name}": vector for name, vector in update.vectors.items()}
+    return returned | {f"kept.{name}": vector for name, vector in update.kept.items()}
+
+
+def unpack_vectors(packed: Vectors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the vectors that a client returns, and those that it keeps."""
+    named = [(*name.split(".", 1), vector) for name, vector in packed.items()]
+    returned, kept = ({name: v for part, name, v in named if part == what} for what in ("returned", "kept"))
+    return returned, kept
 
 
 class Pool(Executor, Generic[Slot]):
@@ -32,6 +47,10 @@ class Pool(Executor, Generic[Slot]):
         self._queue: list[tuple[int, Job, Model]] = []
         self._free: list[Slot] = []
         self._done: dict[int, Update] = {}
+
+    def use(self, local: LocalSGD) -> None:
+        """Train in this way from now on. Workers start with the first job."""
+        self.local = local
 
     def submit(self, job: Job, start: Model, due: int) -> None:
         """Queue a job, and hand it to a worker as soon as one has a free slot."""

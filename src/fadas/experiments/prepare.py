@@ -14,6 +14,7 @@ from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
 from fadas.tasks.task import Task
+from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_UPDATES
 
 
@@ -112,9 +113,9 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         raise ConfigError("run.target is an accuracy, but the task does not measure one")
     check_device(config)
 
-    def make_executor() -> Executor:
+    def make_executor(local: LocalSGD) -> Executor:
         with torch_threads(config.threads or torch.get_num_threads()):  # some executors have as many workers
-            return config.make_executor(task, config.local, config.seed)
+            return config.make_executor(task, local, config.seed)
 
     try:
         return prepare(

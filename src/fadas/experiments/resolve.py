@@ -7,12 +7,23 @@ one seed gives a `RunConfig`. Its `tables` are again a valid experiment: the con
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from fadas.algorithms import ALGORITHMS, COMBINES, OPTIMIZERS, STEP_SIZES, Algorithm, Combine, Optimizer, StepSize
+from fadas.algorithms import (
+    ALGORITHMS,
+    COMBINES,
+    COMPANIONS,
+    OPTIMIZERS,
+    STEP_SIZES,
+    Algorithm,
+    Combine,
+    Companion,
+    Optimizer,
+    StepSize,
+)
 from fadas.core.ledger import Schedule
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
@@ -35,21 +46,22 @@ from fadas.runs.serialization import flatten
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
-from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, CustomStep, RateSchedule
+from fadas.training import RATE_SCHEDULES, STEP_LAWS
+from fadas.training.settings import COMPANION, DEFAULT_TRAINER, local_from_table, trainer_factory
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_THREADS, at_least, at_most
 
-PARTS = {Combine: ("combine rule", COMBINES), Optimizer: ("optimizer", OPTIMIZERS), StepSize: ("step size", STEP_SIZES)}
-_PART_FIELDS = ("combine", "optimizer", "step_size")  # the fields of an Algorithm that PARTS makes, in its order
+PARTS = {
+    Combine: ("combine rule", COMBINES),
+    Optimizer: ("optimizer", OPTIMIZERS),
+    StepSize: ("step size", STEP_SIZES),
+    Companion: ("companion", COMPANIONS),
+}
+PART_FIELDS = ("combine", "optimizer", "step_size", "companion")  # of an Algorithm: what PARTS makes, in its order
 _SECTIONS = ("task", "schedule", "delays", "faults", "local", "checks", "executor", "run")
 EXECUTOR_ARGUMENTS = ("task", "local", "seed")  # what an executor gets from the run rather than from its section
-_LOCAL_PARTS: dict[Any, tuple[str, Registry]] = {RateSchedule: ("rate schedule", RATE_SCHEDULES)}
-_ADDED = (
-    "mu",
-    "clip",
-    "schedule",
-)  # settings of [local] that earlier versions did not have: written only if they are set
-_STEP = ["params", "grads", "state", "t"]  # what a step function takes
+# Settings of [local] that earlier versions did not have. They are written only if they are set.
+_ADDED = ("mu", "clip", "schedule", "warmup", "decoupled", "keep", "bias_correction")
 DELAY_KEYS = ("dropout", "deadline", "scale_by_data")  # keys of [delays] that are no parameters of the model
 
 
@@ -142,7 +154,7 @@ def _merge_sections(
     for name, table in own_sections.items():
         base = sections[name]
         if name == "local" and table.get("name", base.get("name")) != base.get("name"):
-            takes = parameters_of(_trainer_factory(table["name"]), "local")[0]
+            takes = parameters_of(trainer_factory(table["name"]), "local")[0]
             base = {key: value for key, value in base.items() if key in takes}  # the rest is for another trainer
         sections[name] = {**base, **table}
     return sections, own_sections
@@ -154,23 +166,17 @@ def make_local(section: Table) -> tuple[LocalSGD, dict[str, Any]]:
     Args:
         section: The section [local]: the name of a trainer and its arguments.
     """
-    table = dict(section)
-    name = table.pop("name", "sgd")
-    local: LocalSGD = build(_trainer_factory(name), table, "local", _LOCAL_PARTS)
-    if not isinstance(local, LocalSGD):
-        raise ConfigError(f"local: {name!r} makes a {type(local).__name__}, not a LocalSGD")
-    values = {f.name: getattr(local, f.name) for f in fields(local) if f.name not in _ADDED or f.name in table}
+    local, name = local_from_table(section), section.get("name", DEFAULT_TRAINER)
+    values = {f.name: getattr(local, f.name) for f in fields(local) if f.name not in _ADDED or f.name in section}
     if local.schedule is not None:
-        values["schedule"] = _part_table(local.schedule, RATE_SCHEDULES, table["schedule"])
+        values["schedule"] = _part_table(local.schedule, RATE_SCHEDULES, section["schedule"])
+    if callable(local.steps):
+        values["steps"] = _part_table(local.steps, STEP_LAWS, section["steps"])
+        if inspect.isfunction(local.steps):
+            values["steps"] = section["steps"]
+    del values[COMPANION]
     values.pop("function", None)  # of a step function, which is what `name` says
-    return local, values if name == "sgd" else {"name": name, **values}
-
-
-def _trainer_factory(name: Any) -> Callable[..., LocalSGD]:
-    factory = lookup(LOCAL_TRAINERS, "local", name)
-    if inspect.isfunction(factory) and list(inspect.signature(factory).parameters) == _STEP:
-        return partial(CustomStep, function=factory)
-    return factory
+    return local, values if name == DEFAULT_TRAINER else {"name": name, **values}
 
 
 def _make_schedule(algorithm: Algorithm, section: Table, own_buffer: bool) -> Schedule:
@@ -274,7 +280,7 @@ def _make_algorithm(own: dict[str, Any], label: str, where: str) -> tuple[Algori
     preset = own.pop("preset", label)
     factory = lookup(ALGORITHMS, "algorithm", preset)
     takes = default_arguments(factory, where)
-    parts = {key: own.pop(key) for key in (*_PART_FIELDS, "statistics") if key in own and key not in takes}
+    parts = {key: own.pop(key) for key in (*PART_FIELDS, "statistics") if key in own and key not in takes}
     made = check_arguments(Algorithm, parts, where, PARTS) if parts else {}
     swapped = {key: made[key] for key in parts}
 
@@ -301,7 +307,9 @@ def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
     table: dict[str, Any] = {"preset": "custom", "refill": algorithm.refill, "buffer": algorithm.buffer}
     if algorithm.statistics != replace(algorithm, statistics=None).effective_statistics:
         table["statistics"] = algorithm.statistics
-    for key, (_, registry) in zip(_PART_FIELDS, PARTS.values(), strict=True):
+    for key, (_, registry) in zip(PART_FIELDS, PARTS.values(), strict=True):
+        if getattr(algorithm, key) is None:
+            continue
         written = _part_table(getattr(algorithm, key), registry, given.get(key, {}))
         if written is None:
             return None

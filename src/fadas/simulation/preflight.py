@@ -17,6 +17,7 @@ from fadas.runs.checkpoint import require_storable
 from fadas.simulation.planner import Plan
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
+from fadas.training.job_state import start_of_job
 from fadas.training.one_job import train_job
 from fadas.training.preflight import check_local_training
 from fadas.training.sgd import LocalSGD
@@ -49,8 +50,9 @@ def check_run(
         raise
     except Exception as error:  # the module is the user's own
         raise ConfigError(f"cannot be trained: {type(error).__name__}: {first_line(error)}") from error
+    local = algorithm.local_training(local)
     with torch_threads(1):  # more threads would only wait for each other
-        check_local_training(flat, task, local)
+        check_local_training(flat, task, local, plan.seed)
         _try_one_step(flat, plan, task, algorithm, local)
     warn_of_idle_cap(plan, algorithm, label)
 
@@ -61,7 +63,8 @@ def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm
     few = None if task.test is None else [tensor[:2] for tensor in task.test]
     try:
         start = flat.read()
-        update = train_job(flat, task, replace(local, steps=1), plan.seed, jobs[0], start)
+        sent = replace(start, vectors=algorithm.exchange.sent(start, {}))
+        update = train_job(flat, task, replace(local, steps=1), plan.seed, jobs[0], start_of_job(sent, {}))
         after = trial_step(algorithm, start, [replace(update, job=job) for job in jobs], plan.clients)
         require_storable(after.slots)
         flat.load(after.model)

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Job
-from fadas.core.model import Update
+from fadas.core.model import Update, Vectors
 from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record
 from fadas.core.server import TOO_EARLY, Received, Server
-from fadas.core.update_checks import Checks
+from fadas.core.update_checks import Checks, all_finite
 from fadas.errors import Diverged, Unsuitable, unknown_name
 from fadas.executors import DEFAULT, EXECUTORS, Executor, fallbacks
 from fadas.executors.base import executor_traits
@@ -22,6 +22,7 @@ from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.simulation.preflight import check_run
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
+from fadas.training.job_state import start_of_job
 from fadas.training.sgd import LocalSGD
 
 
@@ -83,6 +84,7 @@ class Simulation:
         self.progress = SimulationProgress()
         self.metrics: dict[str, float] | None = None
         self.stopped = self.complete = False
+        self.kept: dict[int, Vectors] = {}  # by client: what it keeps until its next job
         self._submitted: set[int] = set()
         self._ready: dict[int, Update] = {}  # by job id: trained earlier, and kept in a snapshot
         self._left: list[Update] | None = None  # set when the executor is closed
@@ -161,8 +163,10 @@ class Simulation:
 
     def _collect(self, job: Job) -> Update:
         self._submitted.discard(job.id)
-        ready = self._ready.pop(job.id, None)
-        return apply_faults(ready or self.executor.collect(job), self.plan)
+        update = self._ready.pop(job.id, None) or self.executor.collect(job)
+        if update.kept and all(all_finite(vector) for vector in update.kept.values()):
+            self.kept[job.client] = update.kept  # also if the update is refused: the client does not know yet
+        return apply_faults(update, self.plan)
 
     def _record(self, received: Received, begin: float) -> Record:
         step, eta = received.step, received.eta
@@ -223,7 +227,8 @@ class Simulation:
             assert job == self.plan.job(job.id), "the server and the plan disagree"
             if self.plan.needed[job.id] and job.id not in self._submitted:
                 self._submitted.add(job.id)
-                self.executor.submit(job, self.server.base[job.id], int(self.plan.due[job.id]))
+                start = start_of_job(self.server.base[job.id], self.kept.get(job.client, {}))
+                self.executor.submit(job, start, int(self.plan.due[job.id]))
 
 
 def simulate(
@@ -266,13 +271,19 @@ def simulate(
     """
     if isinstance(executor, Executor):
         given = executor
-        return prepare(plan, task, algorithm, local, lambda: given, executor.device, eval_every, target, checks)
+
+        def use(own: LocalSGD) -> Executor:
+            if own != local:
+                given.use(own)
+            return given
+
+        return prepare(plan, task, algorithm, local, use, executor.device, eval_every, target, checks)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
     make = EXECUTORS[executor]
     place = executor_traits(make).server_device(device)
     return prepare(
-        plan, task, algorithm, local, lambda: make(task, local, plan.seed, device), place, eval_every, target, checks
+        plan, task, algorithm, local, lambda own: make(task, own, plan.seed, device), place, eval_every, target, checks
     )
 
 
@@ -281,16 +292,19 @@ def prepare(
     task: Task,
     algorithm: Algorithm,
     local: LocalSGD,
-    make_executor: Callable[[], Executor],
+    make_executor: Callable[[LocalSGD], Executor],
     device: str,
     eval_every: int = 1,
     target: float | None = None,
     checks: Checks | None = None,
     label: str = "",
 ) -> Simulation:
-    """Check a run, make its executor and return its simulation. `device` is where the server's models are."""
+    """Check a run, make its executor and return its simulation. `device` is where the server's models are.
+
+    The executor gets local training as the algorithm does it.
+    """
     check_run(plan, task, algorithm, local, device, eval_every, target, label)
-    executor = make_executor()
+    executor = make_executor(algorithm.local_training(local))
     try:
         executor.preflight()
     except Unsuitable as error:

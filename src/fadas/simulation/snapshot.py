@@ -6,24 +6,28 @@ A snapshot holds what only training could reproduce:
 - the versions that running jobs start from
 - the buffer
 - updates that are trained but not yet due
+- what clients keep between jobs
 
 The ledger is not included. `restore` drives a new ledger along the plan up to the same position.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from fadas.core.ledger import Ledger
+from fadas.core.model import Exchange, Model, Vectors
 from fadas.core.saved_state import (
     State,
     load_server,
     load_updates,
+    load_vectors,
     save_server,
     save_updates,
+    save_vectors,
     saved_count,
     saved_number,
     take_model,
@@ -56,6 +60,9 @@ def take(simulation: Simulation) -> State:
     versions |= {server.ledger.running[id].version: model for id, model in server.delta_base.items()}
     for version, model in versions.items():
         tensors |= {f"version.{version}.params": model.params, f"version.{version}.buffers": model.buffers}
+        tensors |= save_vectors(f"version.{version}.vectors.", model.vectors)
+    for client, vectors in simulation.kept.items():
+        tensors |= save_vectors(f"client.{client}.", vectors)
     return {**tensors, **finished}, values
 
 
@@ -74,7 +81,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
         >>> tensors, values = fadas.snapshot.take(simulation)
         >>> fadas.snapshot.restore(other, tensors, values)
     """
-    server, like = simulation.server, simulation.server.model
+    server, like, exchange = simulation.server, simulation.server.model, simulation.server.algorithm.exchange
     tensors = {name: tensor.to(like.params.device) for name, tensor in tensors.items()}
     progress = _load_progress(values["progress"])
     plan, ledger = _replay(simulation.plan, progress)
@@ -85,15 +92,34 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
         raise ValueError("the snapshot belongs to another run")
     running, late = ledger.running.values(), set(values["late"])
     versions = {
-        version: take_model(tensors, f"version.{version}.", like)
+        version: _take_version(tensors, version, like, exchange)
         for version in {job.version for job in running} | {ledger.running[id].version - 1 for id in late}
     }
-    finished = load_updates("finished", tensors, values["finished"], like, accepted=False)
+    finished = load_updates("finished", tensors, values["finished"], like, exchange, accepted=False)
+    kept = _load_kept(tensors, like, plan.clients)
     load_server(server, tensors, values)
     versions[ledger.version] = server.model  # the current version is held only once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
     server.delta_base = {id: versions[ledger.running[id].version] for id in late}
     simulation.continue_from(plan, progress, finished)
+    simulation.kept = kept
+
+
+def _take_version(tensors: Mapping[str, Tensor], version: int, like: Model, exchange: Exchange) -> Model:
+    """Return an earlier version of the model, with what the server sent beside it."""
+    vectors = load_vectors(f"version.{version}.vectors.", tensors, like)
+    if set(vectors) != set(exchange.sends):
+        raise ValueError(f"version {version} has other vectors than the algorithm sends")
+    return replace(take_model(tensors, f"version.{version}.", like), vectors=vectors)
+
+
+def _load_kept(tensors: Mapping[str, Tensor], like: Model, clients: int) -> dict[int, Vectors]:
+    """Return what each client keeps."""
+    named = {name: tensor for name, tensor in tensors.items() if name.startswith("client.")}
+    holders = {int(name.split(".", 2)[1]) for name in named}
+    if any(not 0 <= client < clients for client in holders):
+        raise ValueError("a client that does not exist keeps vectors")
+    return {client: load_vectors(f"client.{client}.", named, like) for client in sorted(holders)}
 
 
 def _load_progress(saved: Mapping[str, Any]) -> SimulationProgress:

@@ -5,11 +5,14 @@
 | `sgd.py`            | `LocalSGD`, the base of local trainers, and the rows that a job trains on     |
 | `optimizers.py`     | the other local optimizers: momentum, Adam, ... and steps of your own         |
 | `schedules.py`      | learning rates that change with the server's version                          |
+| `work.py`           | numbers of local steps that differ between clients or jobs                    |
+| `job_state.py`      | the vectors of a job: what was sent, what the client keeps and returns        |
 | `flat_module.py`    | `FlatModule`, a torch module as flat vectors                                  |
 | `one_job.py`        | one job at a time: the reference                                              |
 | `many_jobs.py`      | many jobs in one call, by `vmap` or as a stacked chain                        |
 | `stacked.py`        | chains of layers for many models at once                                      |
 | `stacked_losses.py` | losses for these chains                                                       |
+| `settings.py`       | local training from plain settings                                            |
 | `preflight.py`      | checks before a run                                                           |
 
 **A local step is written once**, as the method `step` of a local trainer. The plain SGD step, which most runs use, is
@@ -30,11 +33,14 @@ from fadas.training.optimizers import (
     TorchOptimizer,
 )
 from fadas.training.schedules import RATE_SCHEDULES, Cosine, InverseSqrt, RateSchedule, Steps
+from fadas.training.settings import local_from_table
 from fadas.training.sgd import LocalSGD
+from fadas.training.work import STEP_LAWS, LogNormal, StepLaw, Table, Uniform
 
 __all__ = [
     "LOCAL_TRAINERS",
     "RATE_SCHEDULES",
+    "STEP_LAWS",
     "AMSGrad",
     "Adam",
     "AdamW",
@@ -43,10 +49,15 @@ __all__ = [
     "FlatModule",
     "InverseSqrt",
     "LocalSGD",
+    "LogNormal",
     "Momentum",
     "Nesterov",
     "RateSchedule",
+    "StepLaw",
     "Steps",
+    "Table",
     "TorchOptimizer",
+    "Uniform",
+    "local_from_table",
     "train_job",
 ]

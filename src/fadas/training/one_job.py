@@ -1,4 +1,4 @@
-"""Local training, one job at a time."""
+"""Local training, one job at a time: the reference for all executors."""
 
 import torch
 from torch import Tensor
@@ -7,6 +7,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
+from fadas.training.job_state import final_vectors, initial_state
 from fadas.training.sgd import LocalSGD, epoch_rows, job_seed
 
 
@@ -31,10 +32,13 @@ def train_job(
         >>> flat = FlatModule(task.module(seed=0))
         >>> update = train_job(flat, task, LocalSGD(lr=0.1), 0, Job(0, client=2, version=0), flat.read())
     """
+    local = local.for_job(job, task.sizes[job.client], seed)
     data, epochs = epoch_rows(task, local, seed, job, flat.device)
     flat.load(start)
     flat.module.train()
-    step = local.at(job.version).begin(flat, start.params)
+    state = initial_state(local, start)
+    addition = local.companion.addition(state) if local.has_addition and local.companion else None
+    mover = local.mover(flat, state)
     losses: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         # Modules such as dropout draw from torch's global generator. On the CPU only that generator is seeded:
@@ -48,10 +52,14 @@ def train_job(
                 value = task.loss(flat.module(*inputs), targets).mean()
             value.backward()
             with torch.no_grad():
-                step(t)
+                local.prepare(flat.params, flat.grads, start.params)
+                if addition is not None:
+                    flat.grads.add_(addition)
+                mover.move(t)
             losses.append(value.detach())
     metrics = {"loss": float(torch.stack(losses).mean())}
     trained = flat.read()
-    return Update(
-        job, trained.params.sub_(start.params), trained.buffers, start.params, task.sizes[job.client], metrics
-    )
+    delta = trained.params.sub_(start.params)
+    state.update(mover.keep())
+    vectors, kept = final_vectors(local, state, delta, len(losses))
+    return Update(job, delta, trained.buffers, start.params, task.sizes[job.client], metrics, vectors, kept)

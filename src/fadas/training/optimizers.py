@@ -1,4 +1,4 @@
-"""Local optimizers: what a client does with a gradient. Their memory is reset at the start of each job.
+"""Local optimizers: what a client does with a gradient. With `keep = true` their memory stays with the client.
 
 Each is one class with one elementwise `step`. All executors use it: on flat vectors, on batches of jobs, and in CUDA
 graphs. `LOCAL_TRAINERS` has their names. They take the arguments of `LocalSGD` too, whose docstring describes them.
@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fadas.errors import ConfigError
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD, State
+from fadas.training.sgd import TAKEN, LocalSGD, Mover, State
 from fadas.validate import fraction, positive
 
 
@@ -36,7 +37,7 @@ class Momentum(LocalSGD):
 
     def step(self, params: Tensor, grads: Tensor, state: State, t: Any) -> None:
         """Take one step in place."""
-        params.add_(state["m"].mul_(self.beta).add_(grads), alpha=-self.lr)
+        self.go(params, state["m"].mul_(self.beta).add_(grads))
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,18 @@ class Nesterov(Momentum):
     def step(self, params: Tensor, grads: Tensor, state: State, t: Any) -> None:
         """Take one step in place."""
         m = state["m"].mul_(self.beta).add_(grads)
-        params.add_(grads.add_(m, alpha=self.beta), alpha=-self.lr)
+        self.go(params, grads.add_(m, alpha=self.beta))
 
 
 @dataclass(frozen=True)
 class Adam(LocalSGD):
-    """Adam with bias correction.
+    """Adam.
 
     Args:
         beta1: How much of the mean gradient m stays at each step.
         beta2: How much of the mean squared gradient v stays at each step.
         eps: Added to the square root of v.
+        bias_correction: Correct m and v for their start at zero.
 
     Example:
         >>> Adam(0.001, beta1=0.8, beta2=0.99, eps=1e-6)
@@ -70,6 +72,7 @@ class Adam(LocalSGD):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+    bias_correction: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,11 +81,13 @@ class Adam(LocalSGD):
 
     def step(self, params: Tensor, grads: Tensor, state: State, t: Any) -> None:
         """Take one step in place."""
-        root = (1 - self.beta2**t) ** 0.5  # undoes the bias of sqrt(v) towards 0
+        corrected = self.bias_correction
+        root = (1 - self.beta2**t) ** 0.5 if corrected else 1.0  # undoes the bias of sqrt(v) towards 0
         m = state["m"].lerp_(grads, 1 - self.beta1)
         v = state["v"].mul_(self.beta2).addcmul_(grads, grads, value=1 - self.beta2)
         change = m / self._largest(v, state).sqrt().add_(self.eps * root)
-        params.sub_(change.mul_(self.lr * root / (1 - self.beta1**t)))  # t may be a tensor: no `alpha`
+        scale = root / (1 - self.beta1**t) if corrected else 1.0
+        params.sub_(change.mul_(self.lr * scale))  # lr and t may be tensors: no `alpha`
 
     def _largest(self, v: Tensor, state: State) -> Tensor:
         return v
@@ -107,15 +112,13 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: params <- (1 - lr * weight_decay) * params before each step.
 
     Args:
-        weight_decay: How fast parameters shrink. It does not enter the gradient.
+        decoupled: Weight decay does not enter the gradient. False: this is Adam.
 
     Example:
         >>> AdamW(0.001, weight_decay=0.05, beta1=0.8, beta2=0.99, eps=1e-6)
     """
 
-    def decay(self, params: Tensor, grads: Tensor) -> None:
-        """Apply weight decay, in place."""
-        params.mul_(1 - self.lr * self.weight_decay)
+    decoupled: bool = True
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,45 @@ class TorchOptimizer(LocalSGD):
             raise ValueError("there is no such optimizer")
         return cls(parameters, lr=self.lr, weight_decay=self.weight_decay, **(self.options or {}))  # type: ignore[call-arg]
 
-    def mover(self, flat: FlatModule) -> Callable[[int], None]:
-        """Return a function that takes a step of a new optimizer."""
-        optimizer = self._make([p for p in flat.module.parameters() if p.requires_grad])
-        return lambda t: optimizer.step()
+    def mover(self, flat: FlatModule, state: State) -> Mover:
+        """Return what takes steps of a new optimizer. With `keep`, it continues from the client's memory."""
+        params = {name: p for name, p in flat.module.named_parameters() if p.requires_grad}
+        optimizer = self._make(list(params.values()))
+        for key in state if self.keep else ():
+            if key == TAKEN:
+                continue
+            views = flat.named_params(state[key]) if state[key].dim() else dict.fromkeys(params, state[key])
+            for name, parameter in params.items():
+                optimizer.state[parameter][key] = views[name].clone()
+
+        def move(t: int) -> None:
+            for group in optimizer.param_groups if self.warmup else ():
+                group["lr"] = self.lr * self.warmup_factor(t)
+            if self.decoupled:
+                flat.params.mul_(1 - self.lr * self.warmup_factor(t) * self.weight_decay)
+            optimizer.step()
+
+        return Mover(move, lambda: self._pack(flat, params, optimizer))
+
+    def _pack(
+        self, flat: FlatModule, params: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> dict[str, Tensor]:
+        """Return the optimizer's memory as vectors and numbers."""
+        packed: dict[str, Tensor] = {}
+        for name, parameter in params.items():
+            for key, value in optimizer.state[parameter].items():
+                value = torch.as_tensor(value)
+                if value.shape == parameter.shape and value.dtype == parameter.dtype:
+                    vector = packed.setdefault(key, torch.zeros_like(flat.params))
+                    flat.named_params(vector)[name].copy_(value)
+                elif not value.dim():
+                    packed[key] = value.clone()
+                else:
+                    raise ConfigError(
+                        f"local.keep: torch.optim.{self.optimizer} keeps {key!r}, which is neither shaped like the "
+                        "parameters nor a number"
+                    )
+        return packed
 
 
 @dataclass(frozen=True)
@@ -162,7 +200,8 @@ class CustomStep(LocalSGD):
 
     Args:
         function: Called as function(params, grads, state, t) after each batch. It changes the vector `params` in place.
-            `state` is a dict that lasts for the job, and holds the learning rate as "lr". `t` counts from 1.
+            `state` is a dict that lasts for the job, and holds the learning rate as "lr". With `keep`, its tensors and
+            numbers stay with the client. `t` counts from 1.
 
     Example:
         >>> def step(params, grads, state, t):
@@ -178,17 +217,31 @@ class CustomStep(LocalSGD):
         if not callable(self.function):
             raise ValueError("function must be a function step(params, grads, state, t)")
 
-    def mover(self, flat: FlatModule) -> Callable[[int], None]:
-        """Return a function that applies weight decay and calls `function`, with a new state."""
-        state: dict[str, Any] = {"lr": self.lr}
+    def mover(self, flat: FlatModule, state: State) -> Mover:
+        """Return what applies weight decay and calls `function`."""
+        own: dict[str, Any] = {name: v if v.dim() else v.item() for name, v in state.items() if name != TAKEN}
+        before = int(state[TAKEN]) if TAKEN in state else 0
         function = self.function
         assert function
 
         def move(t: int) -> None:
-            self.decay(flat.params, flat.grads)
-            function(flat.params, flat.grads, state, t)
+            now = self.at_step(t)
+            now.decay(flat.params, flat.grads)
+            own["lr"] = now.lr
+            function(flat.params, flat.grads, own, before + t)
 
-        return move
+        return Mover(move, lambda: {name: _kept(name, value, flat) for name, value in own.items() if name != "lr"})
+
+
+def _kept(name: str, value: Any, flat: FlatModule) -> Tensor:
+    """Return a value of a step function's state in the form in which clients keep it."""
+    if not isinstance(value, Tensor):
+        if not isinstance(value, int | float):
+            raise ConfigError(f"local.keep: state[{name!r}] must be a tensor or a number, got {type(value).__name__}")
+        return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+    if value.dim() and (value.shape, value.dtype) != (flat.params.shape, flat.params.dtype):
+        raise ConfigError(f"local.keep: state[{name!r}] must be shaped like params, got {list(value.shape)}")
+    return value
 
 
 LOCAL_TRAINERS: Mapping[str, Callable[..., LocalSGD]] = {

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
+from fadas.core.ledger import Job
 from fadas.errors import ConfigError, FadasWarning
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
@@ -27,7 +28,7 @@ class _Unseeded(ConfigError):
     """Random numbers that no job's seed decides."""
 
 
-def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
+def check_local_training(flat: FlatModule, task: Task, local: LocalSGD, seed: int = 0) -> None:
     """Check what a client does with a job. The module is left as it was.
 
     | refused                                                        | because                                    |
@@ -43,7 +44,7 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD) -> None:
     Raises:
         ConfigError: Something is refused. The message says what to change.
     """
-    _check_length(task, local)
+    _check_length(task, local, seed)
     _warn_of_missing_values(task)
     _check_labels(task)
     _check_transform(task)
@@ -61,9 +62,10 @@ def random_devices(flat: FlatModule, task: Task) -> set[str]:
     return _draw_once(flat, task)[0]
 
 
-def _check_length(task: Task, local: LocalSGD) -> None:
+def _check_length(task: Task, local: LocalSGD, seed: int) -> None:
     """Refuse jobs that would take hours: many epochs over many small batches."""
-    batches, client = max((local.batches(size), client) for client, size in enumerate(task.sizes))
+    own = (local.for_job(Job(0, client, 0), size, seed).batches(size) for client, size in enumerate(task.sizes))
+    batches, client = max((count, client) for client, count in enumerate(own))
     if batches > MOST_BATCHES.most:
         raise ConfigError(
             f"local: the batches of a job must be at most {MOST_BATCHES}, got {batches:,} for client {client}; choose "

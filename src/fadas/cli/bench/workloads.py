@@ -20,7 +20,8 @@ from fadas.tasks.task import Subsets, Task
 from fadas.training.sgd import LocalSGD
 
 CLIENTS, CONCURRENCY, BUFFER = 50, 25, 10
-LOCAL = LocalSGD(lr=0.05, batch_size=20, steps=5)
+STEPS = 5
+LOCAL = LocalSGD(lr=0.05, batch_size=20, steps=STEPS)
 
 
 def _learnable(shape: tuple[int, ...], examples: int) -> tuple[Tensor, Tensor]:
@@ -58,7 +59,7 @@ def plain_loop(task: Task, local: LocalSGD, timeline: Plan, seconds: float = mat
 
     Args:
         task: The task to train on.
-        local: The batch size, steps, learning rate and weight decay of the clients.
+        local: The batch size, learning rate and weight decay of the clients, which take `STEPS` steps.
         timeline: The plan.
         seconds: End after the first server step that is done later than this.
 
@@ -77,7 +78,7 @@ def plain_loop(task: Task, local: LocalSGD, timeline: Plan, seconds: float = mat
             nn.utils.vector_to_parameters(start.clone(), module.parameters())
             optimizer = torch.optim.SGD(module.parameters(), local.lr, weight_decay=local.weight_decay)
             inputs, targets = task.clients[int(timeline.client[id])]
-            for index in torch.randperm(len(targets)).split(local.batch_size)[: local.steps]:
+            for index in torch.randperm(len(targets)).split(local.batch_size)[:STEPS]:
                 optimizer.zero_grad()
                 F.cross_entropy(module(inputs[index]), targets[index]).backward()
                 optimizer.step()

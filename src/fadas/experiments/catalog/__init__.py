@@ -15,14 +15,15 @@ from fadas.algorithms import ALGORITHMS, Algorithm
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS
 from fadas.experiments.catalog.docstrings import read_docstring
-from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PARTS
+from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PART_FIELDS, PARTS
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import Registry, parameters_of
 from fadas.runs.serialization import toml_value
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
-from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES
+from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, STEP_LAWS
+from fadas.training.settings import COMPANION
 from fadas.training.sgd import LocalSGD
 
 
@@ -94,6 +95,7 @@ def list_settings() -> list[Group]:
         >>> [setting.key for group in list_settings() for setting in group.settings if group.section == "local"]
         ['local.lr', 'local.epochs', 'local.batch_size', 'local.weight_decay', 'local.steps']
     """
+    local = [one for one in _from(LocalSGD, "local") if one.name != COMPANION]
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
         _named_section("task", "Model, data and loss.", "", ()),
@@ -104,9 +106,10 @@ def list_settings() -> list[Group]:
         ),
         *_entries("delays"),
         _section("faults.*", Fault),
-        _named_section("local", "What a client does with a job.", '"sgd"', _from(LocalSGD, "local")),
+        _named_section("local", "What a client does with a job.", '"sgd"', local),
         *_entries("local"),
         *_entries("rate_schedule", RATE_SCHEDULES),
+        *_entries("step_law", STEP_LAWS),
         _section("checks", Checks),
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),
@@ -184,7 +187,7 @@ _PROFILES = (
 
 
 def _parts() -> dict[str, tuple[str, Registry]]:
-    return dict(zip(("combine", "optimizer", "step_size"), PARTS.values(), strict=True))
+    return dict(zip(PART_FIELDS, PARTS.values(), strict=True))
 
 
 def _buffered() -> list[str]:

@@ -19,14 +19,16 @@ from torch import Tensor, fx, nn
 
 from fadas.core.model import Model
 from fadas.tasks.task import Loss, cross_entropy
+from fadas.training.batched.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.training.flat_module import FlatModule
-from fadas.training.sgd import LocalSGD
-from fadas.training.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
+from fadas.training.job_state import steps_taken
+from fadas.training.sgd import TAKEN, LocalSGD
 
 _threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
 _FEW = 32  # classes
 _START = "start of the job"  # beside the memory of an optimizer, for the proximal term
+_ADDITION = "addition"  # what the method adds to each gradient
 
 
 class Layer(Protocol):
@@ -73,7 +75,7 @@ class Linear:
 
     def set_training(self, local: LocalSGD) -> None:
         """Use these settings of local training, with the learning rate of the jobs to come."""
-        self._local, self.lr, self.decay = local, local.lr, local.weight_decay
+        self.lr, self.decay = local.lr, local.weight_decay
 
     def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
         """Use the parameters of the first `jobs` jobs. Training writes into them."""
@@ -102,17 +104,25 @@ class Linear:
             ({} if bias is None else {key: tensors[bias][:jobs, None] for key, tensors in memory.items()}),
         ]
 
-    def step(self, grad: Tensor, t: int) -> None:
-        """Take a step of any elementwise local optimizer, given the gradient of the outputs."""
+    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
+        """Take a step of any elementwise local optimizer.
+
+        Args:
+            grad: The gradient of the outputs.
+            now: Local training with the rate of this step.
+            t: The number of the step.
+        """
         grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
         pairs = [(self._weight, torch.bmm(grad.mT, self._rows))]
         if self._bias is not None:
             pairs.append((self._bias, grad.sum(1, keepdim=True)))
         for (params, grads), state in zip(pairs, self._memory):
             if _START in state:
-                self._local.attract(params, grads, state[_START])
-            self._local.decay(params, grads)
-            self._local.step(params, grads, state, t)
+                now.attract(params, grads, state[_START])
+            if _ADDITION in state:
+                grads.add_(state[_ADDITION])
+            now.decay(params, grads)
+            now.step(params, grads, state, t)
 
     def learn(self, grad: Tensor) -> None:
         """Take the plain SGD step in as few calls as possible, given the gradient of the outputs."""
@@ -127,6 +137,9 @@ class Linear:
             if self.decay:
                 self._bias.add_(self._bias, alpha=-self.lr * self.decay)
             self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
+        for params, state in zip((self._weight, self._bias), self._memory):
+            if params is not None and _ADDITION in state:
+                params.add_(state[_ADDITION], alpha=-self.lr)
 
     def clear(self) -> None:
         """Release the parameters and the tensors of the last batch."""
@@ -152,9 +165,9 @@ class Head(Linear):
         """Return the gradient of the inputs, given the gradient of the outputs."""
         return super().backward(grad.mT)
 
-    def step(self, grad: Tensor, t: int) -> None:
-        """Take a step of any elementwise local optimizer, given the gradient of the outputs."""
-        super().step(grad.mT, t)
+    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
+        """Take a step of any elementwise local optimizer."""
+        super().step(grad.mT, now, t)
 
     def learn(self, grad: Tensor) -> None:
         """Take the plain SGD step, given the gradient of the outputs."""
@@ -220,7 +233,8 @@ class Stacked:
         >>> stacked.load_models([flat.read(), flat.read()])
         >>> inputs, labels = torch.randn(1, 2, 8, 4), torch.zeros(1, 2, 8, dtype=torch.long)
         >>> losses = stacked.train(inputs, labels, torch.full((1, 2, 8), 1 / 8), active=[2])
-        >>> stacked.unload().shape
+        >>> params, state = stacked.unload()
+        >>> params.shape
         torch.Size([2, 10])
     """
 
@@ -242,25 +256,31 @@ class Stacked:
             raise ValueError("each parameter must be used exactly once, in a linear layer")
         self._learning = self._layers[self._layers.index(self._linear[0]) :]  # earlier layers need no gradient
 
-    def load_models(self, starts: Sequence[Model], local: LocalSGD | None = None) -> None:
+    def load_models(
+        self, starts: Sequence[Model], local: LocalSGD | None = None, state: Mapping[str, Tensor] = {}
+    ) -> None:
         """Load the models that the jobs start from.
 
         Args:
             starts: The models.
             local: Local training with the jobs' learning rate. None: that of the constructor.
+            state: The jobs' vectors by name, from `initial_states`.
         """
-        local = local or self._local
-        self._is_plain, self._taken = local.is_plain, 0
-        views = self._flat.named_params(torch.stack([start.params for start in starts]))
-        self._params = {name: view.contiguous() for name, view in views.items()}  # products write into these faster
-        self._memory = {
-            key: {name: torch.zeros_like(view) for name, view in self._params.items()} for key in self._local.memory
-        }
-        if self._local.mu:
+        self._local = local = local or self._local
+        self._state, self._taken = dict(state), 0
+        self._params = self._split(torch.stack([start.params for start in starts]))
+        self._memory = {key: self._split(vectors) for key, vectors in state.items() if key != TAKEN}
+        if local.mu:
             self._memory[_START] = {name: view.clone() for name, view in self._params.items()}
+        if local.companion and (addition := local.companion.addition(self._state)) is not None:
+            self._memory[_ADDITION] = self._split(addition)
         for layer in self._linear:
             layer.set_training(local)
         self._keep_first(len(starts))
+
+    def _split(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Return vectors [B, P] as one tensor for each parameter. Products write into contiguous ones faster."""
+        return {name: view.contiguous() for name, view in self._flat.named_params(vectors).items()}
 
     def _keep_first(self, jobs: int) -> None:
         """Train only the first `jobs` jobs from now on."""
@@ -269,14 +289,15 @@ class Stacked:
             layer.load_params(self._params, jobs)
             layer.load_memory(self._memory, jobs)
 
-    def unload(self) -> Tensor:
-        """Return the parameters of all jobs, [B, P], and release all tensors of the batch of jobs."""
-        trained = torch.cat([tensor.flatten(1) for tensor in self._params.values()], 1)
-        self._params.clear()
-        self._memory.clear()
+    def unload(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the parameters [B, P] and the vectors of all jobs, and release all tensors of the batch of jobs."""
+        trained, state = _join(self._params), self._state
+        if self._local.has_vectors:
+            state |= {name: _join(self._memory[name]) for name in self._local.memory}
+        self._params, self._memory, self._state = {}, {}, {}
         for layer in self._layers:
             layer.clear()
-        return trained
+        return trained, state
 
     @torch.no_grad()
     def train(self, inputs: Tensor, targets: Tensor, weights: Tensor, active: Sequence[int]) -> Tensor:
@@ -291,9 +312,11 @@ class Stacked:
         Returns:
             For each job that took part, the sum of its losses over the steps.
         """
+        local, plain = self._local, self._local.has_plain_steps
         loss = self._loss(targets, weights)
         for k, (x, jobs) in enumerate(zip(inputs.unbind(), active, strict=True)):
             self._taken += 1
+            now, t = local.at_step(self._taken), steps_taken(self._state, self._taken, 3, jobs)
             if jobs < self._jobs:
                 self._keep_first(jobs)
             if jobs < x.shape[0]:
@@ -304,12 +327,17 @@ class Stacked:
             for layer in reversed(self._learning):
                 below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights change
                 if isinstance(layer, Linear):
-                    if self._is_plain:
+                    if plain:
                         layer.learn(grad)
                     else:
-                        layer.step(grad, self._taken)
+                        layer.step(grad, now, t)
                 grad = below
         return loss.total()
+
+
+def _join(named: Mapping[str, Tensor]) -> Tensor:
+    """Return one tensor for each parameter as vectors [B, P]."""
+    return torch.cat([tensor.flatten(1) for tensor in named.values()], 1)
 
 
 def _chain(module: nn.Module) -> list[Layer]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import isfinite
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,16 +25,33 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.errors import Unsuitable
 from fadas.tasks.task import Task
+from fadas.training.batched.stacked import Stacked
+from fadas.training.batched.stacked_losses import stack_padded
 from fadas.training.flat_module import FlatModule
+from fadas.training.job_state import final_vectors, initial_states, steps_taken
 from fadas.training.one_job import train_job
+from fadas.training.optimizers import LOCAL_TRAINERS
 from fadas.training.preflight import has_hooks, is_close, random_devices
-from fadas.training.sgd import LocalSGD, epoch_rows
-from fadas.training.stacked import Stacked
-from fadas.training.stacked_losses import stack_padded
+from fadas.training.sgd import TAKEN, LocalSGD, epoch_rows
 
 Work = tuple[Job, Model]  # a job and the model it starts from
 _GATHERED = 1 << 24  # bytes of examples that are gathered in one call
-Trained = tuple[Tensor, Tensor, Tensor]  # for each job: parameters, buffers, the sum of its losses over the steps
+
+
+class Trained(NamedTuple):
+    """A trained batch of jobs, with one row for each job.
+
+    Attributes:
+        params: The parameters [B, P].
+        buffers: The buffers [B, ...].
+        losses: The sum of each job's losses over its steps [B].
+        state: The jobs' vectors by name, [B, P] or [B].
+    """
+
+    params: Tensor
+    buffers: Tensor
+    losses: Tensor
+    state: dict[str, Tensor]
 
 
 class BatchTrainer:
@@ -64,7 +82,7 @@ class BatchTrainer:
 
     def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
-        self._brief = replace(local, steps=min(2, local.steps or 2))  # for trials
+        self._brief = _brief(local)  # for trials
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
 
     @cached_property
@@ -96,7 +114,7 @@ class BatchTrainer:
         if self.stacked:
             return  # `_make_stacked` has compared its results
         local, start = self._brief, self.flat.read()
-        work = [(Job(0, 0, 0), start), (Job(1, 0, 0), Model(start.params * 0.9, start.buffers))]
+        work = [(Job(0, 0, 0), start), (Job(1, 0, 0), replace(start, params=start.params * 0.9))]
         single = [train_job(self.flat, self.task, local, self.seed, *item) for item in work]
         try:
             batched = self._updates(local, work)
@@ -123,12 +141,18 @@ class BatchTrainer:
 
     def _updates(self, local: LocalSGD, work: Sequence[Work]) -> list[Update]:
         batch = self._collate(local, work)
-        params, buffers, losses = self._run_stacked(self.stacked, batch) if self.stacked else self._run_mapped(batch)
+        params, buffers, losses, state = self._run(self.stacked, batch)
         rows = zip(batch.work, params.unbind(), buffers.unbind(), losses.tolist(), batch.steps)
-        return [
-            Update(job, p - start.params, b.clone(), start.params, self.task.sizes[job.client], {"loss": loss / steps})
-            for (job, start), p, b, loss, steps in rows
-        ]
+        updates: list[Update] = []
+        for row, ((job, start), p, b, loss, steps) in enumerate(rows):
+            delta, examples = p - start.params, self.task.sizes[job.client]
+            own = {name: vectors[row].clone() for name, vectors in state.items()}
+            vectors, kept = final_vectors(batch.local, own, delta, steps) if local.has_vectors else ({}, {})
+            updates.append(Update(job, delta, b.clone(), start.params, examples, {"loss": loss / steps}, vectors, kept))
+        return updates
+
+    def _run(self, stacked: Stacked | None, batch: "_Batch") -> Trained:
+        return self._run_stacked(stacked, batch) if stacked else self._run_mapped(batch)
 
     @torch.no_grad()
     def _can_pad(self) -> bool:
@@ -163,10 +187,10 @@ class BatchTrainer:
         self.flat.module.train()
         trained: list[tuple[Work, Tensor]] = []
         try:
-            stacked = Stacked(self.flat, self.task.loss, labels, local)
+            stacked = Stacked(self.flat, self.task.loss, labels, self.local)
             for chosen in (work, work[:1]):  # also a single job: there a `squeeze` may remove another dimension
                 batch = self._collate(local, chosen)
-                trained += zip(batch.work, self._run_stacked(stacked, batch)[0])
+                trained += zip(batch.work, self._run_stacked(stacked, batch).params)
         except Exception:  # tracing runs the user's code, which may fail in any way; vmap remains
             return None
         for (job, start), row in trained:
@@ -203,7 +227,7 @@ class BatchTrainer:
         order = sorted(range(len(work)), key=lambda i: -len(lengths[i]))
         longest = len(lengths[order[0]])
         return _Batch(
-            local.at(work[0][0].version),
+            local.for_job(work[0][0], self.task.sizes[work[0][0].client], self.seed),
             [work[i] for i in order],
             pool,
             stack_padded([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
@@ -213,7 +237,8 @@ class BatchTrainer:
 
     def _run_stacked(self, stacked: Stacked, batch: "_Batch") -> Trained:
         """Train a batch of jobs in the stacked chain."""
-        stacked.load_models([start for _, start in batch.work], batch.local)
+        starts = [start for _, start in batch.work]
+        stacked.load_models(starts, batch.local, initial_states(batch.local, starts))
         steps, jobs, width = batch.index.shape
         total = batch.weights.new_zeros(jobs, dtype=torch.promote_types(batch.weights.dtype, torch.float32))
         # Gathering the batches of several steps at once saves calls. The limit on their number saves memory.
@@ -226,16 +251,21 @@ class BatchTrainer:
             )
             losses = stacked.train(inputs, targets, weights, batch.active[first : first + at_once])
             total[: len(losses)] += losses
-        return stacked.unload(), self.flat.buffers.new_zeros(jobs, 0), total
+        params, state = stacked.unload()
+        return Trained(params, self.flat.buffers.new_zeros(jobs, 0), total, state)
 
     def _run_mapped(self, batch: "_Batch") -> Trained:
         """Train a batch of jobs with `vmap`."""
         flat, local, jobs = self.flat, batch.local, len(batch.work)
         flat.module.train()
-        params = torch.stack([start.params for _, start in batch.work])
+        models = [start for _, start in batch.work]
+        params = torch.stack([start.params for start in models])
         views = flat.named_params(params)
         starts = flat.named_params(params.clone()) if local.mu else views
-        memory = {key: flat.named_params(torch.zeros_like(params)) for key in local.memory}
+        vectors = initial_states(local, models)
+        memory = {key: flat.named_params(vector) for key, vector in vectors.items() if key != TAKEN}
+        extra = local.companion.addition(vectors) if local.companion and local.has_addition else None
+        additions = {} if extra is None else flat.named_params(extra)
         buffers = {
             name: rows.contiguous()  # under vmap, BatchNorm updates only contiguous statistics in place
             for name, rows in flat.named_buffers(torch.stack([start.buffers for _, start in batch.work])).items()
@@ -262,17 +292,18 @@ class BatchTrainer:
                     scale = local.shorten(squares.sum(0).sqrt())
                     for grad in own.values():
                         grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)))
+                now = local.at_step(k + 1)
                 for name, view in current.items():
-                    local.decay(view, own[name])
-                    local.step(view, own[name], {key: m[name][:active] for key, m in memory.items()}, k + 1)
+                    if name in additions:
+                        own[name].add_(additions[name][:active])
+                    now.decay(view, own[name])
+                    t = steps_taken(vectors, k + 1, view.dim(), active)
+                    now.step(view, own[name], {key: m[name][:active] for key, m in memory.items()}, t)
             for name, rows in state.items():
                 rows.copy_(after[name])
             total[:active] += values
-        return (
-            params,
-            torch.cat([flat.buffers.new_zeros(jobs, 0), *(rows.flatten(1) for rows in buffers.values())], 1),
-            total,
-        )
+        after = torch.cat([flat.buffers.new_zeros(jobs, 0), *(rows.flatten(1) for rows in buffers.values())], 1)
+        return Trained(params, after, total, vectors)
 
     def _value(
         self,
@@ -311,6 +342,18 @@ class _Batch:
         positions = torch.arange(self.index.shape[2], device=self.index.device)
         used = positions < self.lengths[..., None]
         return used.to(self.work[0][1].params.dtype) / self.lengths[..., None]
+
+
+def _brief(local: LocalSGD) -> LocalSGD:
+    """Return local training for a trial of a few steps.
+
+    The local optimizers of fadas are replaced by plain SGD: what is tried is the gradient. Adam would turn the rounding
+    of a gradient that should be zero into steps of full length.
+    """
+    steps = min(2, local.steps if isinstance(local.steps, int) else 2)
+    if type(local) in LOCAL_TRAINERS.values():
+        return LocalSGD(local.lr, local.epochs, local.batch_size, local.weight_decay, steps)
+    return replace(local, steps=steps)
 
 
 def _per_example(losses: Tensor) -> Tensor:
