@@ -1,10 +1,14 @@
 """Chains of layers are trained stacked, all else mapped."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fadas import training
+from fadas.algorithms.companions import ControlVariates
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.tasks.task import Subsets, Task, cross_entropy
@@ -173,3 +177,48 @@ def test_stacked_weights_decay_at_given_rate():
     weights = start.params[:3000].double()
     decayed = -(update.delta[:3000].double() @ weights) / (weights @ weights)
     assert float(decayed) == pytest.approx(200 * 0.01 * 1e-4, rel=0.005)
+
+
+class Words(nn.Module):
+    """An embedding, its mean, and a linear layer."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.words, self.head = nn.Embedding(11, 4, **options), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.words(x).mean(1))
+
+
+def make_words_task(model) -> Task:
+    source = torch.Generator().manual_seed(0)
+    sizes = (12, 7, 20, 12, 5, 9)
+    clients = [(torch.randint(0, 11, (n, 6), generator=source), torch.arange(n) % 3) for n in sizes]
+    return Task(model, clients)
+
+
+EMBEDDINGS = {
+    "mean": Words,
+    "padding": lambda: Words(padding_idx=2),
+    "flat": lambda: nn.Sequential(nn.Embedding(11, 4), nn.Flatten(), nn.ReLU(), nn.Linear(24, 3)),
+}
+LOCALS = [
+    LOCAL_DECAY,
+    training.Momentum(0.1, 2, 5, weight_decay=0.01),
+    training.Adam(0.01, 2, 5, eps=1e-4),
+    training.LocalSGD(0.1, 2, 5, mu=0.3, decoupled=True, weight_decay=0.1),
+    replace(LOCAL_DECAY, companion=ControlVariates()),
+]
+
+
+@pytest.mark.parametrize("local", LOCALS, ids=["sgd", "momentum", "adam", "proximal", "variates"])
+@pytest.mark.parametrize("model", EMBEDDINGS.values(), ids=EMBEDDINGS)
+def test_embedding_is_stacked(model, local):
+    task = make_words_task(model)
+    assert assert_batch_agrees(task, local, [Job(k, k, 0) for k in range(6)]).stacked
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}], ids=str)
+def test_embedding_that_looks_at_the_whole_batch_is_not_stacked(options):
+    flat = FlatModule(Words(**options))
+    assert BatchTrainer(flat, make_words_task(lambda: Words(**options)), LOCAL_DECAY, 0).stacked is None

@@ -193,7 +193,9 @@ class Server:
 
     def _limit(self, update: Update, length: float, bound: float | None) -> tuple[Update, str | None]:
         """Compare an update with recent ones. Return the update to accept, and why to refuse it."""
-        update, problem = self.checks.limit_vectors(update, self.algorithm.exchange, self.recent_vectors)
+        problem = None
+        if self.recent_vectors:
+            update, problem = self.checks.limit_vectors(update, self.algorithm.exchange, self.recent_vectors)
         return (update, problem) if problem else self.checks.limit(update, length, bound)
 
     def _is_too_early(self, job: Job) -> bool:

@@ -59,35 +59,20 @@ class Checks:
             model: The current model.
             exchange: What must come beside the delta. Anything else is removed.
         """
-        if any(name not in update.vectors for name in (*exchange.returns, *exchange.numbers)):
-            return update, "vector missing"
-        vectors = {name: update.vectors[name] for name in (*exchange.returns, *exchange.numbers)}
-        pairs: list[tuple[object, Tensor]] = [(update.delta, model.params), (update.buffers, model.buffers)]
-        pairs += [(vectors[name], model.params) for name in exchange.returns]
-        pairs += [(vectors[name], model.params.new_empty(())) for name in exchange.numbers]
-        for given, expected in pairs:  # a deployment's clients are not type-checked
-            if not isinstance(given, Tensor) or given.layout != torch.strided or given.is_meta or given.is_nested:
-                return update, "not a dense tensor"
-            if given.shape != expected.shape:
-                return update, "wrong shape"
-            if given.dtype != expected.dtype:
-                return update, "wrong dtype"
-        if not all_finite(update.delta) or not all_finite(update.buffers, model.buffers):
-            return update, "not finite"
-        if not all(all_finite(vector) for vector in vectors.values()):
-            return update, "not finite"
-        if not all(vectors[name] > 0 for name in exchange.numbers):
-            return update, "not positive"
+        problem = _describe_misfit(update.delta, model.params) or _describe_misfit(update.buffers, model.buffers)
+        if not problem and not (all_finite(update.delta) and all_finite(update.buffers, model.buffers)):
+            problem = "not finite"
+        if not problem and (update.vectors or not exchange.is_empty):
+            update, problem = _check_vectors(update, model, exchange)
+        if problem:
+            return update, problem
         if not update.examples > 0:
             return update, "no examples"
         if update.examples >= LATEST:
             return update, "not finite"
-        tensors = (update.delta, *vectors.values())
-        if len(vectors) < len(update.vectors) or any(tensor.requires_grad for tensor in tensors):
-            # otherwise the server's state would keep the client's graph
-            vectors = {name: vector.detach() for name, vector in vectors.items()}
-            update = replace(update, delta=update.delta.detach(), vectors=vectors)
-        return self.limit(update, None, self.norm)
+        if update.delta.requires_grad:  # else the server's state would keep the client's graph
+            update = replace(update, delta=update.delta.detach())
+        return (update, None) if self.norm is None else self.limit(update, None, self.norm)
 
     @property
     def are_relative(self) -> bool:
@@ -144,6 +129,32 @@ class Checks:
             return updates
         most = max(1, int(min(limits)))
         return [update if update.examples <= most else replace(update, examples=most) for update in updates]
+
+
+def _describe_misfit(given: object, expected: Tensor) -> str | None:
+    """Return what is wrong with a tensor. A deployment's clients are not type-checked."""
+    if not isinstance(given, Tensor) or given.layout != torch.strided or given.is_meta or given.is_nested:
+        return "not a dense tensor"
+    if given.shape != expected.shape:
+        return "wrong shape"
+    return "wrong dtype" if given.dtype != expected.dtype else None
+
+
+def _check_vectors(update: Update, model: Model, exchange: Exchange) -> tuple[Update, str | None]:
+    """Return the update with the vectors of the exchange alone, and what is wrong with them."""
+    names = (*exchange.returns, *exchange.numbers)
+    if any(name not in update.vectors for name in names):
+        return update, "vector missing"
+    vectors = {name: update.vectors[name] for name in names}
+    for name, vector in vectors.items():
+        like = model.params if name in exchange.returns else model.params.new_empty(())
+        if problem := _describe_misfit(vector, like):
+            return update, problem
+        if not all_finite(vector):
+            return update, "not finite"
+        if name in exchange.numbers and not vector > 0:
+            return update, "not positive"
+    return replace(update, vectors={name: vector.detach() for name, vector in vectors.items()}), None
 
 
 def norm(delta: Tensor) -> float:

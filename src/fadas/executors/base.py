@@ -10,7 +10,9 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.errors import ConfigError
 from fadas.executors.torch_settings import Precision
+from fadas.training.flat_module import FlatModule, MemoryFormat, fastest_format
 from fadas.training.sgd import LocalSGD
+from fadas.validate import one_of
 
 
 class ExecutorTraits(Protocol):
@@ -59,6 +61,7 @@ class Executor(ABC):
     Attributes:
         device: Where models are.
         local: What a client does with a job.
+        memory_format: How images lie in memory while clients train. A resumed run keeps the format that it began with.
         shared_options: Settings of [executor] that stay when another executor is chosen with `--executor`.
         is_fallback: Does it train every task, with nothing to install? Where another executor refuses a task, the
             message names the fallbacks.
@@ -72,6 +75,7 @@ class Executor(ABC):
 
     device: str
     local: LocalSGD
+    memory_format: MemoryFormat = "contiguous"
     shared_options: ClassVar[tuple[str, ...]] = ("device", "threads")
     is_fallback: ClassVar[bool] = False
     extra: ClassVar[str] = ""
@@ -143,6 +147,17 @@ def executor_traits(factory: Any) -> ExecutorTraits:
     """Return an executor factory's traits. A plain function has those of `Executor`."""
     declared = all(hasattr(factory, name) for name in ("default_precision", "server_device", "hardware"))
     return cast(ExecutorTraits, factory if declared else Executor)
+
+
+def choose_format(given: str, flat: FlatModule) -> MemoryFormat:
+    """Return the memory format that a setting stands for.
+
+    Args:
+        given: The setting: "contiguous", "channels-last" or "auto".
+        flat: The module.
+    """
+    one_of(("auto", "contiguous", "channels-last"), memory_format=given)
+    return cast(MemoryFormat, given) if given != "auto" else fastest_format(flat.module, flat.device)
 
 
 def device_name(device: str) -> str:

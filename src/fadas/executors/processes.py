@@ -14,17 +14,18 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update, Vectors
+from fadas.executors.base import choose_format
 from fadas.executors.torch_settings import torch_threads
 from fadas.executors.worker_pool import Pool, pack_vectors, unpack_vectors
 from fadas.tasks.task import Task
-from fadas.training.flat_module import FlatModule
+from fadas.training.flat_module import FlatModule, MemoryFormat
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_WORKERS, at_least, at_most
@@ -141,6 +142,7 @@ class Worker:
             torch.set_num_threads(1)  # more threads would wait for each other, and change the last bits
             pool = self.pool
             flat = FlatModule(pool.task.module(pool.seed))
+            flat.memory_format = pool.memory_format
             while True:
                 place, job, layout = pipe.recv()
                 slot = self.slots[place]
@@ -216,6 +218,8 @@ class Processes(Pool[Slot]):
         seed: The run's seed.
         device: "cpu". Other devices are refused.
         workers: The number of processes. None: the number of threads that torch would use.
+        memory_format: How images lie in memory: "contiguous" or "channels-last". "auto": channels-last on a CPU for
+            networks with ordinary 2d convolutions, which train faster so. The results differ by rounding.
 
     Raises:
         ValueError: The device is not the CPU, processes cannot be forked, or there are too many workers.
@@ -234,7 +238,15 @@ class Processes(Pool[Slot]):
         """Return why this executor cannot run on this machine; "" if it can."""
         return "" if can_fork() else _NEEDS_FORK
 
-    def __init__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", workers: int | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        local: LocalSGD,
+        seed: int,
+        device: str = "cpu",
+        workers: int | None = None,
+        memory_format: Literal["auto", MemoryFormat] = "auto",
+    ) -> None:
         if device != "cpu":
             raise ValueError(f'device must be "cpu" for the processes executor, got {device!r}')
         at_least(1, workers=workers)
@@ -243,6 +255,7 @@ class Processes(Pool[Slot]):
             raise ValueError(f"the processes executor {_NEEDS_FORK}")
         super().__init__(task, local, seed)
         self.initial = self._flat.read()
+        self.memory_format = choose_format(memory_format, self._flat)
         self.workers: list[Worker] = []
         self._threads = torch.get_num_threads()
         self._count = workers or self._threads

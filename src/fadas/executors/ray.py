@@ -18,17 +18,19 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
+from fadas.executors.base import choose_format
 from fadas.executors.cuda import Cuda
 from fadas.executors.inline import Inline
 from fadas.executors.torch_settings import Precision, use_precision
 from fadas.executors.worker_pool import Pool, pack_vectors, unpack_vectors
 from fadas.tasks.task import Task
+from fadas.training.flat_module import MemoryFormat
 from fadas.training.job_state import SERVER
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_WORKERS, at_least, at_most
@@ -130,6 +132,8 @@ class Ray(Pool[Any]):
         workers: The number of workers. None: one for each free CPU, or with a CUDA device for each free GPU.
         precision: "fp32", "tf32" (CUDA only) or "bf16". None: the default of the executor in the workers.
         compile: Compile the network, on a GPU.
+        memory_format: How images lie in memory: "contiguous" or "channels-last". "auto": channels-last on a CPU for
+            networks with ordinary 2d convolutions, which train faster so. The results differ by rounding.
 
     Raises:
         ValueError: Ray is not installed, or an option is invalid.
@@ -170,6 +174,7 @@ class Ray(Pool[Any]):
         workers: int | None = None,
         precision: Precision | None = None,
         compile: bool = False,
+        memory_format: Literal["auto", MemoryFormat] = "auto",
     ) -> None:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, Ray warns
         try:
@@ -189,6 +194,7 @@ class Ray(Pool[Any]):
         self._autocast = not self._cuda and use_precision(precision or "fp32", device)
         own: dict[str, Any] = {} if precision is None else {"precision": precision}
         self._options = (device, {**own, "compile": compile} if self._cuda else own)
+        self.memory_format = "contiguous" if self._cuda else choose_format(memory_format, self._flat)
         self._connected = False
         self._task: list[Any] = []
         self.actors: list[Any] = []
@@ -233,7 +239,9 @@ class Ray(Pool[Any]):
         options: dict[str, Any] = {"num_cpus": 1, **(gpu if self._cuda else {})}
         actor = ray.remote(Trainer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
         self._task = [ray.put(self.task)]  # Ray would resolve a bare reference at every call
-        self.actors = [actor.remote(sys.path, self.local, self.seed, *self._options) for _ in range(count)]
+        place, given = self._options
+        own = given if self._cuda else {**given, "memory_format": self.memory_format}
+        self.actors = [actor.remote(sys.path, self.local, self.seed, place, own) for _ in range(count)]
         self._free = [actor for _ in range(_PLACES if self._cuda else 2) for actor in self.actors]
 
     def _count_free(self, kind: str, total: int) -> int:

@@ -18,6 +18,9 @@ def torch_threads(count: int) -> Iterator[None]:
         ...     update = executor.collect(job)
     """
     before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
     torch.set_num_threads(count)
     try:
         yield

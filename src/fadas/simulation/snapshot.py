@@ -54,6 +54,7 @@ def take(simulation: Simulation) -> State:
     finished, values["finished"] = save_updates("finished", simulation.finished)
     values["progress"] = {**asdict(progress), "retractions": list(progress.retractions.items())}
     values["late"] = sorted(server.delta_base)
+    values["memory_format"] = simulation.executor.memory_format
     versions = {
         job.version - (job.id in server.delta_base): server.base[job.id] for job in server.ledger.running.values()
     }
@@ -103,6 +104,8 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     server.delta_base = {id: versions[ledger.running[id].version] for id in late}
     simulation.continue_from(plan, progress, finished)
     simulation.kept = kept
+    if values.get("memory_format", "contiguous") == "contiguous":  # earlier versions knew no other
+        simulation.executor.memory_format = "contiguous"
 
 
 def _take_version(tensors: Mapping[str, Tensor], version: int, like: Model, exchange: Exchange) -> Model:

@@ -1,7 +1,7 @@
 """A torch module as flat vectors. Converts between a torch module, (params, buffers) and a state_dict."""
 
 from collections.abc import Mapping, MutableMapping
-from typing import cast
+from typing import Literal, cast
 from weakref import ref
 
 import torch
@@ -10,6 +10,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fadas.core.model import Model
 from fadas.errors import ConfigError
+
+MemoryFormat = Literal["contiguous", "channels-last"]
 
 # For each trainable parameter, the FlatModule that holds it. Neither is kept alive by this table.
 _flattened: MutableMapping[Tensor, "ref[FlatModule]"] = WeakTensorKeyDictionary()
@@ -45,6 +47,7 @@ class FlatModule:
 
     def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
         self.module, self.device = module.to(device), str(device)
+        self.memory_format: MemoryFormat = "contiguous"  # of images in local training
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
         if not trained:
@@ -108,6 +111,12 @@ class FlatModule:
                 view.copy_(buffers[name])
                 buffers[name] = view
 
+    def arrange(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Return a batch in the memory format of local training, which may be faster."""
+        if self.memory_format == "contiguous":
+            return inputs
+        return [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
+
     def load(self, model: Model) -> None:
         """Copy a model into the module, and reset the integer buffers to their initial values."""
         self.tie()
@@ -127,6 +136,17 @@ class FlatModule:
         """Return a model in the form that the module's `load_state_dict` takes. The model is loaded first."""
         self.load(model)
         return {name: tensor.detach().clone() for name, tensor in self.module.state_dict().items()}
+
+
+def fastest_format(module: nn.Module, device: str) -> MemoryFormat:
+    """Return the memory format of images with which a module trains fastest: a fixed rule, so that runs repeat.
+
+    On a CPU, ordinary 2d convolutions are up to twice as fast on images whose channels are last. Results are equal up
+    to rounding.
+    """
+    convolutions = [m for m in module.modules() if isinstance(m, nn.modules.conv._ConvNd)]  # pyright: ignore
+    suited = all(type(m) is nn.Conv2d and m.groups == 1 for m in convolutions)
+    return "channels-last" if convolutions and suited and torch.device(device).type == "cpu" else "contiguous"
 
 
 def _find_buffer(module: nn.Module, name: str) -> tuple[dict[str, Tensor], str]:

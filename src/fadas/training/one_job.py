@@ -47,6 +47,7 @@ def train_job(
         set_seed(job_seed(seed, job))
         for t, index in enumerate((batch for rows in epochs for batch in rows.split(local.batch_size)), 1):
             *inputs, targets = (column.index_select(0, index.to(column.device)) for column in data)
+            inputs = flat.arrange(inputs)
             flat.grads.zero_()
             with torch.autocast(torch.device(flat.device).type, torch.bfloat16, enabled=autocast):
                 value = task.loss(flat.module(*inputs), targets).mean()

@@ -279,13 +279,11 @@ def epoch_rows(task: Task, local: LocalSGD, seed: int, job: Job, device: str) ->
     If the task augments its data, every epoch has a copy of its own.
     """
     generator = torch.Generator().manual_seed(job_seed(seed, job))
-    size = task.sizes[job.client]
+    size, clients = task.sizes[job.client], task.clients
     epochs = local.for_job(job, size, seed).epochs_of(size, generator)
-    if isinstance(task.clients, Subsets) and not task.transform and device == "cpu":
-        part = task.clients.parts[job.client]
-        return task.clients.data, [
-            part.index_select(0, order) for order in epochs
-        ]  # nothing is gathered but the batches
+    if not task.transform and device == "cpu" and isinstance(clients, Subsets):
+        part = clients.parts[job.client]
+        return clients.data, [part.index_select(0, order) for order in epochs]  # nothing is gathered but the batches
     *inputs, targets = (tensor.to(device) for tensor in task.clients[job.client])
     if not task.transform:
         return [*inputs, targets], list(epochs)

@@ -2,7 +2,8 @@
 
 | file                | what it holds                                                  |
 |---------------------|----------------------------------------------------------------|
-| `many_jobs.py`      | `BatchTrainer`: collates jobs, and trains them one way or the other |
+| `many_jobs.py`      | `BatchTrainer`, which collates and trains jobs                 |
 | `stacked.py`        | chains of layers for many models at once                       |
+| `layers.py`         | the layers of these chains                                     |
 | `stacked_losses.py` | losses for these chains                                        |
 """

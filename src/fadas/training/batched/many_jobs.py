@@ -83,6 +83,7 @@ class BatchTrainer:
     def __init__(self, flat: FlatModule, task: Task, local: LocalSGD, seed: int) -> None:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._brief = _brief(local)  # for trials
+        self._most_examples = max(task.sizes)
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
 
     @cached_property
@@ -144,11 +145,21 @@ class BatchTrainer:
         params, buffers, losses, state = self._run(self.stacked, batch)
         rows = zip(batch.work, params.unbind(), buffers.unbind(), losses.tolist(), batch.steps)
         updates: list[Update] = []
+        sizes, has_buffers = self.task.sizes, bool(self.flat.buffers.numel())
         for row, ((job, start), p, b, loss, steps) in enumerate(rows):
-            delta, examples = p - start.params, self.task.sizes[job.client]
-            own = {name: vectors[row].clone() for name, vectors in state.items()}
-            vectors, kept = final_vectors(batch.local, own, delta, steps) if local.has_vectors else ({}, {})
-            updates.append(Update(job, delta, b.clone(), start.params, examples, {"loss": loss / steps}, vectors, kept))
+            update = Update(
+                job,
+                p - start.params,
+                b.clone() if has_buffers else start.buffers,
+                start.params,
+                sizes[job.client],
+                {"loss": loss / steps},
+            )
+            if local.has_vectors:
+                own = {name: vectors[row].clone() for name, vectors in state.items()}
+                vectors, kept = final_vectors(batch.local, own, update.delta, steps)
+                update = replace(update, vectors=vectors, kept=kept)
+            updates.append(update)
         return updates
 
     def _run(self, stacked: Stacked | None, batch: "_Batch") -> Trained:
@@ -202,21 +213,16 @@ class BatchTrainer:
     def _collate(self, local: LocalSGD, work: Sequence[Work]) -> "_Batch":
         """Return the data of a batch of jobs, padded to a common width."""
         # The width must not depend on which jobs are in the batch: other jobs should not change a job's rounding.
-        width = min(local.batch_size, max(self.task.sizes))
+        width = min(local.batch_size, self._most_examples)
         data: list[Sequence[Tensor]] = []
         indices: list[Tensor] = []
         lengths: list[list[int]] = []
         for job, _ in work:
             columns, epochs = epoch_rows(self.task, local, self.seed, job, self.flat.device)
             data.append(columns)
-            lengths.append([])
-            for k, rows in enumerate(epochs):
-                full, rest = divmod(len(rows), width)
-                lengths[-1] += [width] * full
-                if rest:
-                    lengths[-1].append(rest)
-                    epochs[k] = F.pad(rows, (0, width - rest), value=int(rows[0]))  # repeats a row of the job
-            indices.append((epochs[0] if len(epochs) == 1 else torch.cat(epochs)).view(-1, width))
+            rows, own = _pad(epochs, width)
+            lengths.append(own)
+            indices.append(rows.view(-1, width))
         if all(columns is data[0] for columns in data):
             pool = data[0]
         else:
@@ -225,13 +231,12 @@ class BatchTrainer:
             pool = [torch.cat(columns) for columns in zip(*data, strict=True)]
         # The longest job comes first. The jobs that still have a batch at local step k are then the first ones.
         order = sorted(range(len(work)), key=lambda i: -len(lengths[i]))
-        longest = len(lengths[order[0]])
         return _Batch(
             local.for_job(work[0][0], self.task.sizes[work[0][0].client], self.seed),
             [work[i] for i in order],
             pool,
             stack_padded([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
-            torch.tensor([lengths[i] + [width] * (longest - len(lengths[i])) for i in order]).t().to(self.flat.device),
+            [lengths[i] for i in order],
             [len(lengths[i]) for i in order],
         )
 
@@ -273,7 +278,7 @@ class BatchTrainer:
         counters = {name: initial.expand(jobs, *initial.shape).clone() for name, initial in flat.counters.items()}
         total = params.new_zeros(jobs, dtype=torch.promote_types(params.dtype, torch.float32))
         for k, active in enumerate(batch.active):
-            width = None if self._pads else int(batch.lengths[k, 0])  # without padding, all jobs have the same length
+            width = None if self._pads else batch.rows[0][k]  # without padding, all jobs have the same length
             index, weights = batch.index[k, :active, :width], batch.weights[k, :active, :width]
             *inputs, targets = (column[index] for column in batch.pool)
             current = {name: view[:active] for name, view in views.items()}
@@ -328,7 +333,7 @@ class _Batch:
     work: list[Work]
     pool: Sequence[Tensor]  # columns of data
     index: Tensor  # [K, B, width] rows of the pool, by local step, job and position in the batch
-    lengths: Tensor  # [K, B] how many of these positions are not padding
+    rows: list[list[int]]  # by job and local step: how many of these positions are not padding
     steps: list[int]  # local steps of each job
 
     @cached_property
@@ -339,9 +344,28 @@ class _Batch:
     @cached_property
     def weights(self) -> Tensor:
         """The weight of each position in its batch's mean loss. Padding has the weight 0."""
-        positions = torch.arange(self.index.shape[2], device=self.index.device)
-        used = positions < self.lengths[..., None]
-        return used.to(self.work[0][1].params.dtype) / self.lengths[..., None]
+        steps, jobs, width = self.index.shape
+        like = self.work[0][1].params
+        if all(own[-1] == width and len(own) == steps and min(own) == width for own in self.rows):  # no padding
+            return like.new_full((), 1.0).div(width).expand(steps, jobs, width)
+        full = [own + [width] * (steps - len(own)) for own in self.rows]
+        lengths = torch.tensor(full, device=self.index.device).t()[..., None]
+        used = torch.arange(width, device=self.index.device) < lengths
+        return used.to(like.dtype) / lengths
+
+
+def _pad(epochs: list[Tensor], width: int) -> tuple[Tensor, list[int]]:
+    """Return the rows of all epochs, each padded to full batches, and how many rows each batch has."""
+    lengths: list[int] = []
+    padded: list[Tensor] = []
+    for rows in epochs:
+        full, rest = divmod(len(rows), width)
+        lengths += [width] * full
+        if rest:
+            lengths.append(rest)
+            rows = F.pad(rows, (0, width - rest), value=int(rows[0]))  # repeats a row of the job
+        padded.append(rows)
+    return padded[0] if len(padded) == 1 else torch.cat(padded), lengths
 
 
 def _brief(local: LocalSGD) -> LocalSGD:

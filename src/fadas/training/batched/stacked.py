@@ -1,7 +1,8 @@
 """Training of many jobs in one chain of layers, with an explicit backward pass.
 
 For small networks most of the time goes to kernel calls, not to arithmetic. Autograd, `vmap` and an optimizer each add
-calls. A chain of linear layers and functions without parameters (activations, reshaping, pooling) needs none of them:
+calls. A chain of linear layers, embeddings and functions without parameters (activations, reshaping, pooling) needs
+none of them:
 
 - The examples of all jobs pass through the chain together.
 - Each linear layer is one batched product over the jobs.
@@ -11,7 +12,6 @@ calls. A chain of linear layers and functions without parameters (activations, r
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,199 +19,14 @@ from torch import Tensor, fx, nn
 
 from fadas.core.model import Model
 from fadas.tasks.task import Loss, cross_entropy
+from fadas.training.batched.layers import ADDITION, START, Embedding, Head, Layer, Linear, Other, Relu
 from fadas.training.batched.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import steps_taken
 from fadas.training.sgd import TAKEN, LocalSGD
 
-_threshold_backward = torch.ops.aten.threshold_backward.default
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
 _FEW = 32  # classes
-_START = "start of the job"  # beside the memory of an optimizer, for the proximal term
-_ADDITION = "addition"  # what the method adds to each gradient
-
-
-class Layer(Protocol):
-    """One layer of the chain. Its inputs and outputs are activations [B, n, ...]: the examples of all jobs.
-
-    Example:
-        >>> layer = Relu()
-        >>> outputs = layer.forward(torch.randn(3, 8, 5))  # 3 jobs, 8 examples, 5 features
-        >>> grad_inputs = layer.backward(torch.ones_like(outputs))
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's outputs. Keep what `backward` needs.
-
-        Args:
-            x: The inputs.
-        """
-        ...
-
-    def backward(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the inputs.
-
-        Args:
-            grad: The gradient of the outputs.
-        """
-        ...
-
-    def clear(self) -> None:
-        """Release the tensors of the last batch."""
-        ...
-
-
-class Linear:
-    """A linear layer with a weight [B, out, in] and a bias [B, 1, out].
-
-    Args:
-        weight: The name of the weight among the module's parameters.
-        bias: The name of the bias. None: no bias.
-    """
-
-    def __init__(self, weight: str, bias: str | None) -> None:
-        self.names = (weight, bias)
-        self._ones = torch.ones(0, 1, 0)
-
-    def set_training(self, local: LocalSGD) -> None:
-        """Use these settings of local training, with the learning rate of the jobs to come."""
-        self.lr, self.decay = local.lr, local.weight_decay
-
-    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
-        """Use the parameters of the first `jobs` jobs. Training writes into them."""
-        weight, bias = self.names
-        self._weight, self._bias = params[weight][:jobs], None if bias is None else params[bias][:jobs, None]
-        self._across = self._weight.mT
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's outputs."""
-        if x.dim() != 3:
-            return self.forward(x.flatten(1, -2)).unflatten(1, x.shape[1:-1])
-        self._rows = x
-        return torch.bmm(x, self._across) if self._bias is None else torch.baddbmm(self._bias, x, self._across)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the inputs, given the gradient of the outputs."""
-        if grad.dim() != 3:
-            return self.backward(grad.flatten(1, -2)).unflatten(1, grad.shape[1:-1])
-        return torch.bmm(grad, self._weight)
-
-    def load_memory(self, memory: Mapping[str, Mapping[str, Tensor]], jobs: int) -> None:
-        """Use the memory and the start of the first `jobs` jobs. Its keys are vectors' and parameters' names."""
-        weight, bias = self.names
-        self._memory = [
-            ({key: tensors[weight][:jobs] for key, tensors in memory.items()}),
-            ({} if bias is None else {key: tensors[bias][:jobs, None] for key, tensors in memory.items()}),
-        ]
-
-    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
-        """Take a step of any elementwise local optimizer.
-
-        Args:
-            grad: The gradient of the outputs.
-            now: Local training with the rate of this step.
-            t: The number of the step.
-        """
-        grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
-        pairs = [(self._weight, torch.bmm(grad.mT, self._rows))]
-        if self._bias is not None:
-            pairs.append((self._bias, grad.sum(1, keepdim=True)))
-        for (params, grads), state in zip(pairs, self._memory):
-            if _START in state:
-                now.attract(params, grads, state[_START])
-            if _ADDITION in state:
-                grads.add_(state[_ADDITION])
-            now.decay(params, grads)
-            now.step(params, grads, state, t)
-
-    def learn(self, grad: Tensor) -> None:
-        """Take the plain SGD step in as few calls as possible, given the gradient of the outputs."""
-        grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
-        if self.decay:  # a separate call: a factor 1 - lr * decay in the product has one rounding error for all weights
-            self._weight.add_(self._weight, alpha=-self.lr * self.decay)
-        self._weight.baddbmm_(grad.mT, self._rows, alpha=-self.lr)
-        if self._bias is not None:
-            jobs, rows, _ = grad.shape
-            if self._ones.shape[0] != jobs or self._ones.shape[2] != rows:
-                self._ones = grad.new_ones(jobs, 1, rows)
-            if self.decay:
-                self._bias.add_(self._bias, alpha=-self.lr * self.decay)
-            self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
-        for params, state in zip((self._weight, self._bias), self._memory):
-            if params is not None and _ADDITION in state:
-                params.add_(state[_ADDITION], alpha=-self.lr)
-
-    def clear(self) -> None:
-        """Release the parameters and the tensors of the last batch."""
-        self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
-        self._memory = [{}, {}]
-
-
-class Head(Linear):
-    """The last layer before a cross-entropy over few classes. Its outputs are [B, classes, n].
-
-    With few classes, torch's softmax is several times faster along columns than along rows. With many classes it is
-    slower.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs, with the classes as the second dimension."""
-        self._rows = x
-        if self._bias is None:
-            return torch.bmm(self._weight, x.mT)
-        return torch.baddbmm(self._bias.mT, self._weight, x.mT)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the inputs, given the gradient of the outputs."""
-        return super().backward(grad.mT)
-
-    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
-        """Take a step of any elementwise local optimizer."""
-        super().step(grad.mT, now, t)
-
-    def learn(self, grad: Tensor) -> None:
-        """Take the plain SGD step, given the gradient of the outputs."""
-        super().learn(grad.mT)
-
-
-class Relu:
-    """A ReLU."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's outputs."""
-        self._out = x.relu()
-        return self._out
-
-    def backward(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the inputs, given the gradient of the outputs."""
-        return _threshold_backward(grad, self._out, 0)
-
-    def clear(self) -> None:
-        """Release the tensors of the last batch."""
-        self._out = torch.empty(0)
-
-
-class Other:
-    """Any function without parameters. Autograd differentiates it."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        self._function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the function's outputs."""
-        self._in = x.detach().flatten(0, 1).requires_grad_(x.is_floating_point())
-        with torch.enable_grad():
-            self._out = self._function(self._in)
-        return self._out.detach().view(len(x), -1, *self._out.shape[1:])  # one example may be several rows now
-
-    def backward(self, grad: Tensor) -> Tensor:
-        """Return the gradient of the inputs, given the gradient of the outputs."""
-        (below,) = torch.autograd.grad(self._out, self._in, grad.reshape(self._out.shape))
-        return below.view(len(grad), -1, *below.shape[1:])
-
-    def clear(self) -> None:
-        """Release the tensors of the last batch."""
-        self._in = self._out = torch.empty(0)
 
 
 class Stacked:
@@ -224,8 +39,8 @@ class Stacked:
         local: What a client does with a job.
 
     Raises:
-        ValueError: The module is not a chain of linear layers and functions without parameters, or a local step needs
-            the norm over all layers.
+        ValueError: The module is not a chain of linear layers, embeddings and functions without parameters, or a local
+            step needs the norm over all layers.
 
     Example:
         >>> flat = FlatModule(torch.nn.Linear(4, 2))
@@ -250,11 +65,11 @@ class Stacked:
             if classes < _FEW:
                 self._layers[-1] = Head(*last.names)
                 self._loss, self.classes = partial(CrossEntropy, classes), classes
-        self._linear = [layer for layer in self._layers if isinstance(layer, Linear)]
-        used = [name for layer in self._linear for name in layer.names if name]
+        self._trained = [layer for layer in self._layers if isinstance(layer, Linear | Embedding)]
+        used = [name for layer in self._trained for name in layer.names if name]
         if sorted(used) != sorted(flat.param_shapes):
-            raise ValueError("each parameter must be used exactly once, in a linear layer")
-        self._learning = self._layers[self._layers.index(self._linear[0]) :]  # earlier layers need no gradient
+            raise ValueError("each parameter must be used exactly once, in a linear layer or an embedding")
+        self._learning = self._layers[self._layers.index(self._trained[0]) :]  # earlier layers need no gradient
 
     def load_models(
         self, starts: Sequence[Model], local: LocalSGD | None = None, state: Mapping[str, Tensor] = {}
@@ -271,10 +86,10 @@ class Stacked:
         self._params = self._split(torch.stack([start.params for start in starts]))
         self._memory = {key: self._split(vectors) for key, vectors in state.items() if key != TAKEN}
         if local.mu:
-            self._memory[_START] = {name: view.clone() for name, view in self._params.items()}
+            self._memory[START] = {name: view.clone() for name, view in self._params.items()}
         if local.companion and (addition := local.companion.addition(self._state)) is not None:
-            self._memory[_ADDITION] = self._split(addition)
-        for layer in self._linear:
+            self._memory[ADDITION] = self._split(addition)
+        for layer in self._trained:
             layer.set_training(local)
         self._keep_first(len(starts))
 
@@ -285,7 +100,7 @@ class Stacked:
     def _keep_first(self, jobs: int) -> None:
         """Train only the first `jobs` jobs from now on."""
         self._jobs = jobs
-        for layer in self._linear:
+        for layer in self._trained:
             layer.load_params(self._params, jobs)
             layer.load_memory(self._memory, jobs)
 
@@ -326,7 +141,7 @@ class Stacked:
             grad = loss.gradient(k, x)
             for layer in reversed(self._learning):
                 below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights change
-                if isinstance(layer, Linear):
+                if isinstance(layer, Linear | Embedding):
                     if plain:
                         layer.learn(grad)
                     else:
@@ -380,6 +195,13 @@ def _make_layer(node: fx.Node, module: nn.Module | None) -> Layer:
     if kind is nn.Linear:
         assert isinstance(module, nn.Linear)
         return Linear(f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None)
+    if kind is nn.Embedding:
+        assert isinstance(module, nn.Embedding)
+        if module.max_norm is not None or module.scale_grad_by_freq:
+            raise ValueError(f"{node.target} changes its weight or its gradient by what the batch holds")
+        return Embedding(f"{node.target}.weight", module.padding_idx)
     if module is None or any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
-        raise ValueError(f"{node.target} has parameters or buffers, and only linear layers can be stacked")
+        raise ValueError(
+            f"{node.target} has parameters or buffers, and only linear layers and embeddings can be stacked"
+        )
     return Other(module)

@@ -115,4 +115,6 @@ class ManyClasses(AnyLoss):
 def _mask_ignored(targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Give examples that torch's cross-entropy ignores the label 0 and no weight."""
     ignored = targets == _IGNORED
+    if not ignored.any():
+        return targets, weights
     return targets.masked_fill(ignored, 0), weights.masked_fill(ignored, 0)

@@ -1,0 +1,262 @@
+"""The layers of a stacked chain, with an explicit backward pass for many models at once."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fadas.training.sgd import LocalSGD
+
+START = "start of the job"  # beside the memory of an optimizer, for the proximal term
+ADDITION = "addition"  # what the method adds to each gradient
+_threshold_backward = torch.ops.aten.threshold_backward.default
+
+
+class Layer(Protocol):
+    """One layer of the chain. Its inputs and outputs are activations [B, n, ...]: the examples of all jobs.
+
+    Example:
+        >>> layer = Relu()
+        >>> outputs = layer.forward(torch.randn(3, 8, 5))  # 3 jobs, 8 examples, 5 features
+        >>> grad_inputs = layer.backward(torch.ones_like(outputs))
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's outputs. Keep what `backward` needs.
+
+        Args:
+            x: The inputs.
+        """
+        ...
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs.
+
+        Args:
+            grad: The gradient of the outputs.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Release the tensors of the last batch."""
+        ...
+
+
+class Linear:
+    """A linear layer with a weight [B, out, in] and a bias [B, 1, out].
+
+    Args:
+        weight: The name of the weight among the module's parameters.
+        bias: The name of the bias. None: no bias.
+    """
+
+    def __init__(self, weight: str, bias: str | None) -> None:
+        self.names = (weight, bias)
+        self._ones = torch.ones(0, 1, 0)
+
+    def set_training(self, local: LocalSGD) -> None:
+        """Use these settings of local training, with the learning rate of the jobs to come."""
+        self.lr, self.decay = local.lr, local.weight_decay
+
+    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs. Training writes into them."""
+        weight, bias = self.names
+        self._weight, self._bias = params[weight][:jobs], None if bias is None else params[bias][:jobs, None]
+        self._across = self._weight.mT
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's outputs."""
+        if x.dim() != 3:
+            return self.forward(x.flatten(1, -2)).unflatten(1, x.shape[1:-1])
+        self._rows = x
+        return torch.bmm(x, self._across) if self._bias is None else torch.baddbmm(self._bias, x, self._across)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
+        if grad.dim() != 3:
+            return self.backward(grad.flatten(1, -2)).unflatten(1, grad.shape[1:-1])
+        return torch.bmm(grad, self._weight)
+
+    def load_memory(self, memory: Mapping[str, Mapping[str, Tensor]], jobs: int) -> None:
+        """Use the memory and the start of the first `jobs` jobs. Its keys are vectors' and parameters' names."""
+        weight, bias = self.names
+        self._memory = [
+            ({key: tensors[weight][:jobs] for key, tensors in memory.items()}),
+            ({} if bias is None else {key: tensors[bias][:jobs, None] for key, tensors in memory.items()}),
+        ]
+
+    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
+        """Take a step of any elementwise local optimizer.
+
+        Args:
+            grad: The gradient of the outputs.
+            now: Local training with the rate of this step.
+            t: The number of the step.
+        """
+        grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
+        pairs = [(self._weight, torch.bmm(grad.mT, self._rows))]
+        if self._bias is not None:
+            pairs.append((self._bias, grad.sum(1, keepdim=True)))
+        for (params, grads), state in zip(pairs, self._memory):
+            _take_step(params, grads, state, now, t)
+
+    def learn(self, grad: Tensor) -> None:
+        """Take the plain SGD step in as few calls as possible, given the gradient of the outputs."""
+        grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
+        if self.decay:  # a separate call: a factor 1 - lr * decay in the product has one rounding error for all weights
+            self._weight.add_(self._weight, alpha=-self.lr * self.decay)
+        self._weight.baddbmm_(grad.mT, self._rows, alpha=-self.lr)
+        if self._bias is not None:
+            jobs, rows, _ = grad.shape
+            if self._ones.shape[0] != jobs or self._ones.shape[2] != rows:
+                self._ones = grad.new_ones(jobs, 1, rows)
+            if self.decay:
+                self._bias.add_(self._bias, alpha=-self.lr * self.decay)
+            self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
+        for params, state in zip((self._weight, self._bias), self._memory):
+            if params is not None and ADDITION in state:
+                params.add_(state[ADDITION], alpha=-self.lr)
+
+    def clear(self) -> None:
+        """Release the parameters and the tensors of the last batch."""
+        self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
+        self._memory = [{}, {}]
+
+
+class Head(Linear):
+    """The last layer before a cross-entropy over few classes. Its outputs are [B, classes, n].
+
+    With few classes, torch's softmax is several times faster along columns than along rows. With many classes it is
+    slower.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs, with the classes as the second dimension."""
+        self._rows = x
+        if self._bias is None:
+            return torch.bmm(self._weight, x.mT)
+        return torch.baddbmm(self._bias.mT, self._weight, x.mT)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
+        return super().backward(grad.mT)
+
+    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
+        """Take a step of any elementwise local optimizer."""
+        super().step(grad.mT, now, t)
+
+    def learn(self, grad: Tensor) -> None:
+        """Take the plain SGD step, given the gradient of the outputs."""
+        super().learn(grad.mT)
+
+
+class Embedding:
+    """An embedding with a weight [B, vocabulary, size]. Its inputs are whole numbers, so it is the first layer.
+
+    Args:
+        weight: The name of the weight among the module's parameters.
+        padding: The row that is never trained. None: all rows are.
+    """
+
+    def __init__(self, weight: str, padding: int | None) -> None:
+        self.names: tuple[str, str | None] = (weight, None)
+        self._padding = padding
+
+    def set_training(self, local: LocalSGD) -> None:
+        """Use these settings of local training, with the learning rate of the jobs to come."""
+        self.lr, self.decay = local.lr, local.weight_decay
+
+    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs. Training writes into them."""
+        self._weight = params[self.names[0]][:jobs]
+        self._first = torch.arange(jobs, device=self._weight.device) * self._weight.shape[1]
+
+    def load_memory(self, memory: Mapping[str, Mapping[str, Tensor]], jobs: int) -> None:
+        """Use the memory and the start of the first `jobs` jobs."""
+        self._memory = {key: tensors[self.names[0]][:jobs] for key, tensors in memory.items()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the rows of each model's weight that the inputs name."""
+        self._shape = x.shape
+        self._rows = (x + self._first.view(-1, *[1] * (x.dim() - 1))).flatten()
+        self._kept = None if self._padding is None else (x != self._padding).flatten()
+        return self._weight.flatten(0, 1).index_select(0, self._rows).unflatten(0, x.shape)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Return no gradient: whole numbers have none."""
+        return grad.new_zeros(self._shape)
+
+    def _row_gradients(self, grad: Tensor) -> Tensor:
+        rows = grad.reshape(-1, grad.shape[-1])
+        return rows if self._kept is None else rows * self._kept[:, None]
+
+    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
+        """Take a step of any elementwise local optimizer, given the gradient of the outputs."""
+        grads = torch.zeros_like(self._weight)
+        grads.view(-1, grads.shape[-1]).index_add_(0, self._rows, self._row_gradients(grad))
+        _take_step(self._weight, grads, self._memory, now, t)
+
+    def learn(self, grad: Tensor) -> None:
+        """Take the plain SGD step, given the gradient of the outputs."""
+        if self.decay:
+            self._weight.add_(self._weight, alpha=-self.lr * self.decay)
+        rows = self._weight.view(-1, self._weight.shape[-1])
+        rows.index_add_(0, self._rows, self._row_gradients(grad), alpha=-self.lr)
+        if ADDITION in self._memory:
+            self._weight.add_(self._memory[ADDITION], alpha=-self.lr)
+
+    def clear(self) -> None:
+        """Release the parameters and the tensors of the last batch."""
+        self._weight = self._rows = self._first = torch.empty(0)
+        self._kept, self._memory = None, {}
+
+
+def _take_step(params: Tensor, grads: Tensor, state: dict[str, Tensor], now: LocalSGD, t: int | Tensor) -> None:
+    """Take a step of a local optimizer for one parameter of many models."""
+    if START in state:
+        now.attract(params, grads, state[START])
+    if ADDITION in state:
+        grads.add_(state[ADDITION])
+    now.decay(params, grads)
+    now.step(params, grads, state, t)
+
+
+class Relu:
+    """A ReLU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's outputs."""
+        self._out = x.relu()
+        return self._out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
+        return _threshold_backward(grad, self._out, 0)
+
+    def clear(self) -> None:
+        """Release the tensors of the last batch."""
+        self._out = torch.empty(0)
+
+
+class Other:
+    """Any function without parameters. Autograd differentiates it."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self._function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the function's outputs."""
+        self._in = x.detach().flatten(0, 1).requires_grad_(x.is_floating_point())
+        with torch.enable_grad():
+            self._out = self._function(self._in)
+        return self._out.detach().view(len(x), -1, *self._out.shape[1:])  # one example may be several rows now
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the inputs, given the gradient of the outputs."""
+        (below,) = torch.autograd.grad(self._out, self._in, grad.reshape(self._out.shape))
+        return below.view(len(grad), -1, *below.shape[1:])
+
+    def clear(self) -> None:
+        """Release the tensors of the last batch."""
+        self._in = self._out = torch.empty(0)
