@@ -10,6 +10,8 @@ CHOICE, TIER, DURATION, DROPOUT, INIT, BATCHES, PARTITION, HOLDOUT, FAULT, NOISE
 
 def mix(*words: int) -> int:
     """Hash integers to 64 well-mixed bits (SplitMix64, chained over the words)."""
+    if not words:
+        return 0
     *prefix, last = words
     z = (_state_after(*prefix) + last + 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -19,4 +21,4 @@ def mix(*words: int) -> int:
 
 @lru_cache(maxsize=64)  # a run hashes many indices with the same seed and purpose
 def _state_after(*words: int) -> int:
-    return mix(*words) if words else 0
+    return mix(*words)

@@ -1,17 +1,29 @@
-"""`fadas bench cpu`: a small network, a small CNN, the engine's share of the time, and memory."""
+"""`fadas bench cpu`: a small network, a small CNN, shares of the machine's limit, the engine's time, and memory."""
 
 import gc
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from fadas.algorithms.presets import FADAS
-from fadas.cli.bench.workloads import BUFFER, CLIENTS, CONCURRENCY, LOCAL, mlp, plain_loop, small_cnn
+from fadas.cli.bench.workloads import (
+    BUFFER,
+    CLIENTS,
+    CONCURRENCY,
+    LOCAL,
+    OTHERS,
+    STEPS,
+    hand_batched,
+    mlp,
+    plain_loop,
+    small_cnn,
+)
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.errors import FadasWarning
@@ -19,8 +31,10 @@ from fadas.executors import Batched, Executor, Inline, Processes, auto
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import Simulation, simulate
 from fadas.tasks.task import Task
+from fadas.training.sgd import LocalSGD
 
 Row = dict[str, Any]
+Candidate = tuple[int, Callable[..., Executor]]  # torch's threads, and what makes the executor
 Run = Callable[[float], int]  # (when to stop, in seconds) -> updates
 _ROUNDS = 3
 _SECONDS = 45.0  # for a table: on an idle machine, three rounds take less
@@ -38,42 +52,47 @@ def bench_cpu(scale: float = 1.0, seconds: float = _SECONDS) -> dict[str, list[R
     """
     cores = torch.get_num_threads()
     memory = [_memory(clients, max(3, int(30 * scale))) for clients in (100, 1000, 10_000)]
-    small = _compare(
-        mlp(),
-        max(3, int(200 * scale)),
-        {"inline, 1 thread": (1, Inline), "batched, 1 thread": (1, Batched), "auto": (cores, auto)},
-        seconds * max(1.0, scale),
-    )
-    images = _compare(
-        small_cnn(),
-        max(1, int(40 * scale)),
-        {
-            f"1 process x {cores} threads": (cores, partial(Inline, threads=cores)),
-            f"{cores} processes x 1 thread": (1, partial(Processes, workers=cores)),
-            "auto": (cores, auto),
-        },
-        seconds * max(1.0, scale),
-    )
+    limit = seconds * max(1.0, scale)
+    size = f"{CLIENTS} clients, M_c = {CONCURRENCY}, M = {BUFFER}, {STEPS} local steps"
+    small: dict[str, Candidate] = {"batched, 1 thread": (1, Batched), "auto": (cores, auto)}
+    tables = {
+        f"MLP 32-64-10, {size} of 20": _compare(
+            mlp(), LOCAL, max(3, int(200 * scale)), {"inline, 1 thread": (1, Inline), **small}, limit
+        )
+    }
+    for name, local in OTHERS.items():
+        tables[f"MLP 32-64-10 with {name}, {size} of 20"] = _compare(
+            mlp(), local, max(3, int(100 * scale)), small, limit / 2
+        )
+    tables["MLP 32-64-10: share of hand-batched products, 1 thread"] = [
+        _share(concurrency, max(3, int(200 * scale)), limit / 4) for concurrency in (10, CONCURRENCY)
+    ]
+    several: dict[str, Candidate] = {
+        f"1 process x {cores} threads": (cores, partial(Inline, threads=cores)),
+        f"{cores} processes x 1 thread": (1, partial(Processes, workers=cores)),
+        "auto": (cores, auto),
+    }
+    for rows in (20, 50):
+        tables[f"small CNN on 32x32, {size} of {rows}"] = _compare(
+            small_cnn(), replace(LOCAL, batch_size=rows), max(1, int(800 / rows * scale)), several, limit
+        )
     overhead = [
         _overhead("MLP 32-64-10", mlp(), max(3, int(50 * scale))),
         _overhead("small CNN", small_cnn(), max(1, int(10 * scale))),
     ]
-    size = f"{CLIENTS} clients, M_c = {CONCURRENCY}, M = {BUFFER}, 5 local steps of 20"
     return {
-        f"MLP 32-64-10, {size}": small,
-        f"small CNN on 32x32, {size}": images,
+        **tables,
         "the engine's own time (one thread, in-process)": overhead,
         f"memory: MLP, M_c = {CONCURRENCY}, M = {BUFFER}": memory,
     }
 
 
-def _compare(
-    task: Task, steps: int, candidates: dict[str, tuple[int, Callable[..., Executor]]], seconds: float
-) -> list[Row]:
+def _compare(task: Task, local: LocalSGD, steps: int, candidates: Mapping[str, Candidate], seconds: float) -> list[Row]:
     """Return the updates per second of the plain loop and each candidate, and their ratio to the plain loop.
 
     Args:
         task: The task to train on.
+        local: What the clients do.
         steps: The number of server steps.
         candidates: The number of torch threads and the executor, by name.
         seconds: The time for all of it.
@@ -83,8 +102,8 @@ def _compare(
 
     def run(threads: int, make: Callable[..., Executor], limit: float) -> int:
         torch.set_num_threads(threads)
-        executor = make(task, LOCAL, 1)
-        simulation = simulate(timeline, task, algorithm, LOCAL, executor=executor, eval_every=steps)
+        executor = make(task, local, 1)
+        simulation = simulate(timeline, task, algorithm, local, executor=executor, eval_every=steps)
         timer = threading.Timer(limit, simulation.stop)
         timer.start()
         try:
@@ -96,7 +115,7 @@ def _compare(
 
     def plain(limit: float) -> int:
         torch.set_num_threads(1)
-        return plain_loop(task, LOCAL, timeline, limit)[1]
+        return plain_loop(task, local, timeline, limit)[1]
 
     runs: dict[str, Run] = {"plain PyTorch loop, 1 thread": plain}
     runs |= {name: partial(run, *candidate) for name, candidate in candidates.items()}
@@ -108,6 +127,27 @@ def _compare(
         torch.set_num_threads(threads)
     base = rates["plain PyTorch loop, 1 thread"]
     return [{"what": name, "updates_per_s": rate, "ratio": rate / base} for name, rate in rates.items()]
+
+
+def _share(concurrency: int, steps: int, seconds: float) -> Row:
+    """Return the speed of `batched` as a share of the same products written by hand, for M_c jobs at once."""
+    task, algorithm, rates = mlp(), FADAS(), [0.0, 0.0]
+    timeline = plan(algorithm.schedule(concurrency, BUFFER), CLIENTS, steps=steps, seed=1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(_ROUNDS):
+            simulation = simulate(timeline, task, algorithm, LOCAL, executor=Batched(task, LOCAL, 1), eval_every=steps)
+            begin = time.perf_counter()
+            for _ in simulation:
+                if time.perf_counter() > begin + seconds / 2 / _ROUNDS:
+                    simulation.stop()
+            rates[0] = max(rates[0], simulation.progress.updates / (time.perf_counter() - begin))
+            rates[1] = max(rates[1], hand_batched(task, concurrency, seconds / 2 / _ROUNDS))
+    finally:
+        torch.set_num_threads(threads)
+    share = 100 * rates[0] / rates[1]
+    return {"M_c": concurrency, "updates_per_s": rates[0], "by_hand_per_s": rates[1], "share_percent": share}
 
 
 def _best_rates(runs: dict[str, Run], updates: int, seconds: float) -> dict[str, float]:
