@@ -21,12 +21,16 @@ TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
 PARTS = {
     "rate_schedule": "## Rate schedules\n\nA rate schedule changes the clients' learning rate with the server's "
     'version. It is a table in `[local]`: `schedule = {name = "cosine", steps = 500}`.',
+    "step_law": "## Step laws\n\nA step law gives each job its number of local steps. It is a table in `[local]`: "
+    '`steps = {name = "uniform", low = 5, high = 50}`.',
     "combine": "## Combine rules\n\nA combine rule turns the M updates of a step into one pseudo-gradient. It is a "
     'name or a table in `[algorithms.NAME]`: `combine = "median"` or `combine = {name = "trimmed", trim = 2}`.',
     "optimizer": "## Server optimizers\n\nThe server optimizer turns the pseudo-gradient into the next model. It is a "
     'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
     "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
     '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
+    "companion": "## Companions\n\nA companion is what a method adds to local training. It is a name or a table in "
+    '`[algorithms.NAME]`: `companion = "control-variates"` or `companion = {name = "proximal", mu = 0.1}`.',
 }
 # Public names of packages whose __init__.py has no __all__, beside those of `fadas` itself.
 PUBLIC = {

@@ -165,12 +165,20 @@ class _Work:
             return claimed.summary
         with claimed:
             simulation = make_simulation(config, self.tasks[config.seed], self.plans[config.id])
+            if each := simulation.kept_bytes:
+                sizes = f"{_bytes(each)} between its jobs, all clients together {_bytes(each * config.clients)}"
+                self.display.say(f"{config.id}: a client keeps {sizes}")
             bar = self.display.add(config.id, int(self.plans[config.id].statistics()["updates"]))
             on_record = lambda r: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
             summary = execute(config, simulation, claimed, on_record, self.display.say)
         if summary.diverged is None:
             bar.finish(_describe(summary), summary.updates)
         return summary
+
+
+def _bytes(count: int) -> str:
+    unit, name = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= pair[0]), (1, "bytes"))
+    return f"{count / unit:,.3g} {name}"
 
 
 def _accuracy(metrics: dict[str, float] | None) -> str | None:

@@ -1,7 +1,7 @@
 """The choice of an executor."""
 
 import warnings
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -12,6 +12,7 @@ from fadas.executors.inline import Inline
 from fadas.executors.processes import Processes, can_fork
 from fadas.executors.torch_settings import Precision
 from fadas.tasks.task import Task
+from fadas.training.flat_module import MemoryFormat
 from fadas.training.sgd import LocalSGD
 
 _MEDIUM = 10_000_000  # on few cores, a chain up to this step cost trains faster stacked than in a process per core
@@ -37,6 +38,7 @@ class Auto:
         seed: The run's seed.
         device: Where to train: "cpu", "cuda", "cuda:1", ...
         compile: Compile the network, on a GPU. It pays when a run is long.
+        memory_format: How images lie in memory, on a CPU. See `Inline`.
 
     Example:
         >>> executor = auto(task, LocalSGD(), seed=0)
@@ -57,7 +59,15 @@ class Auto:
         """Return the name of the device."""
         return device_name(device)
 
-    def __call__(self, task: Task, local: LocalSGD, seed: int, device: str = "cpu", compile: bool = False) -> Executor:
+    def __call__(
+        self,
+        task: Task,
+        local: LocalSGD,
+        seed: int,
+        device: str = "cpu",
+        compile: bool = False,
+        memory_format: Literal["auto", MemoryFormat] = "auto",
+    ) -> Executor:
         """Choose an executor and make it."""
         if torch.device(device).type == "cuda":
             return _on_gpu(task, local, seed, device, compile)
@@ -69,8 +79,8 @@ class Auto:
             if batched.can_stack():
                 return batched
         if can_fork() and cores > 1:
-            return Processes(task, local, seed)
-        return Inline(task, local, seed, threads=1 if cost <= SMALL else cores)
+            return Processes(task, local, seed, memory_format=memory_format)
+        return Inline(task, local, seed, threads=1 if cost <= SMALL else cores, memory_format=memory_format)
 
 
 def _on_gpu(task: Task, local: LocalSGD, seed: int, device: str, compile: bool) -> Executor:

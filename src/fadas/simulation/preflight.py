@@ -10,6 +10,7 @@ from dataclasses import replace
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
+from fadas.core.model import Update
 from fadas.core.trial_step import innermost_step_size, trial_step
 from fadas.errors import ConfigError, FadasWarning, first_line, place_of
 from fadas.executors.torch_settings import torch_threads
@@ -33,8 +34,11 @@ def check_run(
     eval_every: int = 1,
     target: float | None = None,
     label: str = "",
-) -> None:
+) -> int:
     """Refuse what would fail within a run, or would not be repeatable. Warnings name the algorithm by its label.
+
+    Returns:
+        How many bytes each client keeps between its jobs.
 
     Raises:
         ConfigError: The message says what does not fit.
@@ -53,12 +57,13 @@ def check_run(
     local = algorithm.local_training(local)
     with torch_threads(1):  # more threads would only wait for each other
         check_local_training(flat, task, local, plan.seed)
-        _try_one_step(flat, plan, task, algorithm, local)
+        update = _try_one_step(flat, plan, task, algorithm, local)
     warn_of_idle_cap(plan, algorithm, label)
+    return sum(vector.nbytes for vector in update.kept.values())
 
 
-def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm, local: LocalSGD) -> None:
-    """Take one local step, one server step and one evaluation, on a little data."""
+def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm, local: LocalSGD) -> Update:
+    """Take one local step, one server step and one evaluation, on a little data. Return the client's update."""
     jobs = [Job(k, k % plan.clients, 0) for k in range(plan.schedule.buffer)]
     few = None if task.test is None else [tensor[:2] for tensor in task.test]
     try:
@@ -69,6 +74,7 @@ def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm
         require_storable(after.slots)
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
+        return update
     except ConfigError:
         raise
     except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own

@@ -43,6 +43,7 @@ class Simulation:
     Make one with `simulate`, which checks before the run what could go wrong.
 
     - `server`, `module()` and `state_dict()` can be used at any time.
+    - `kept_bytes` is the memory that each client needs between its jobs, for `local.keep` or control variates.
     - `metrics` are those of the current model, if it was evaluated. The last model always is.
     - `stop()` ends the iteration after the current update. After that, and after every record, `fadas.snapshot.take`
       returns what another simulation needs to continue.
@@ -85,6 +86,7 @@ class Simulation:
         self.metrics: dict[str, float] | None = None
         self.stopped = self.complete = False
         self.kept: dict[int, Vectors] = {}  # by client: what it keeps until its next job
+        self.kept_bytes = 0
         self._submitted: set[int] = set()
         self._ready: dict[int, Update] = {}  # by job id: trained earlier, and kept in a snapshot
         self._left: list[Update] | None = None  # set when the executor is closed
@@ -303,10 +305,12 @@ def prepare(
 
     The executor gets local training as the algorithm does it.
     """
-    check_run(plan, task, algorithm, local, device, eval_every, target, label)
+    kept = check_run(plan, task, algorithm, local, device, eval_every, target, label)
     executor = make_executor(algorithm.local_training(local))
     try:
         executor.preflight()
     except Unsuitable as error:
         raise Unsuitable(f"{error}; use another executor: {' or '.join(fallbacks())}") from error
-    return Simulation(plan, task, algorithm, local, executor, eval_every, target, checks)
+    simulation = Simulation(plan, task, algorithm, local, executor, eval_every, target, checks)
+    simulation.kept_bytes = kept
+    return simulation

@@ -71,16 +71,17 @@ def _describe_group(group: Any, key: str) -> str:
 
 def _example(group: Any, key: str) -> str:
     """Return TOML that names an entry, or that sets a section's first setting."""
-    from fadas.experiments.catalog.lookup import show_example
+    from fadas.experiments.catalog.lookup import LOCAL_PARTS, show_example
+    from fadas.experiments.resolve import PART_FIELDS
 
     if not group.names:
         return show_example(group, group.settings[0])
     if group.section == "algorithms":
         return f"[algorithms.{key}]"
-    if group.section == "rate_schedule":
+    if part := LOCAL_PARTS.get(group.section):
         needed = "".join(f", {one.name} = {one.example}" for one in group.settings if one.required)
-        return f'local.schedule = {{name = "{key}"{needed}}}'
-    place = f"algorithms.NAME.{group.section}" if group.section in ("combine", "optimizer", "step_size") else ""
+        return f'local.{part} = {{name = "{key}"{needed}}}'
+    place = f"algorithms.NAME.{group.section}" if group.section in PART_FIELDS else ""
     return f'{place} = "{key}"' if place else f'{group.section}.name = "{key}"'
 
 

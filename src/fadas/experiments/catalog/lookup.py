@@ -7,18 +7,26 @@ from collections.abc import Sequence
 from fadas.errors import ConfigError
 from fadas.experiments.catalog import Group, Setting, list_settings
 from fadas.experiments.experiment_file import OWN_SECTIONS
+from fadas.experiments.resolve import PART_FIELDS
 
 KINDS = {
     "task": "Task",
     "delays": "Delay model",
     "local": "Local trainer",
     "rate_schedule": "Rate schedule",
+    "step_law": "Step law",
     "executor": "Executor",
     "algorithms": "Method",
     "combine": "Combine rule",
     "optimizer": "Optimizer",
     "step_size": "Step size",
+    "companion": "Companion",
 }
+LOCAL_PARTS = {
+    "rate_schedule": "schedule",
+    "step_law": "steps",
+}  # parts of local training -> the settings that name them
+
 WHERE = {  # what the settings of a section concern
     "name": "all methods and executors",
     "task": "all methods and executors",
@@ -101,10 +109,11 @@ def page(group: Group, setting: Setting | None = None) -> str:
 
 def show_example(group: Group, setting: Setting) -> str:
     """Return a line of TOML that sets a setting."""
-    if group.section in ("combine", "optimizer", "step_size"):
+    if group.section in PART_FIELDS:
         return f'algorithms.NAME.{group.section} = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
-    if group.section == "rate_schedule":
-        return f'local.schedule = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
+    if group.section in LOCAL_PARTS:
+        place = f"local.{LOCAL_PARTS[group.section]}"
+        return f'{place} = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
     any_key = {"sweep.*.*": "sweep.NAME.eta", "profiles.*.*": "profiles.NAME.run"}
     return f"{any_key.get(setting.key, setting.key.replace('*', 'NAME'))} = {setting.example}"
 
