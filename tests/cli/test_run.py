@@ -10,9 +10,9 @@ import pytest
 from safetensors.torch import load_file
 
 from fadas.tasks import TASKS
-from helpers.cli import DEMO, SMALL, paused_command, run_fadas
+from helpers.cli import DEMO, SMALL, run_fadas, start_paused
 from helpers.folders import read_records
-from helpers.processes import count_lines, restore_interrupt, wait_until
+from helpers.processes import count_lines, wait_until
 
 
 def test_run_writes_complete_folder(tmp_path):
@@ -145,8 +145,7 @@ def test_plan_shows_all_seeds():
 
 
 def test_interrupted_run_can_be_resumed(tmp_path):
-    command = paused_command(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore_interrupt)
+    process = start_paused(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
     wait_until(lambda: count_lines(metrics), process=process)
     process.send_signal(signal.SIGINT)

@@ -10,7 +10,8 @@ from unittest import mock
 
 import pytest
 
-from helpers.forks import run_in_fork
+from helpers.forks import Fork, run_in_fork
+from helpers.processes import restore_interrupt
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -41,9 +42,29 @@ def fadas_command(*arguments) -> list[str]:
     return [sys.executable, "-P", "-m", "fadas.cli", *map(str, arguments)]
 
 
-def paused_command(step: int, *arguments) -> list[str]:
-    """A command that stops before a step, so its run is still going whenever a test looks."""
-    return [sys.executable, "-c", PAUSED, str(step), *map(str, arguments)]
+def start_fadas(*arguments, cwd=None, fresh=False, **environment) -> Fork | subprocess.Popen:
+    """Start a command in a session of its own. `communicate` returns its error output.
+
+    It is a fork, unless it is to be `fresh`: then it imports everything itself.
+    """
+    environment = {**os.environ, **environment}
+    if not fresh:
+        return Fork(arguments, cwd=cwd, environment=environment, session=True)
+    return subprocess.Popen(
+        fadas_command(*arguments),
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=restore_interrupt,
+    )
+
+
+def start_paused(step: int, *arguments) -> Fork:
+    """Start a command that stops before a step, so its run is still going whenever a test looks."""
+    return Fork([step, *arguments], code=PAUSED, session=True)
 
 
 def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environment) -> subprocess.CompletedProcess:

@@ -22,14 +22,20 @@ from typing import Any, NoReturn
 MODULES = (
     "torch",
     "fadas.cli.app",
+    "fadas.cli.dry_run",
     "fadas.cli.terminal",
+    "fadas.experiments.halving",
     "fadas.experiments.prepare",
+    "fadas.experiments.queue",
     "fadas.experiments.run",
     "fadas.experiments.sweep",
     "fadas.report.figures",
     "fadas.report.html",
     "fadas.simulation.simulator",
     "fadas.tasks.digits",
+    "matplotlib.backends.backend_svg",
+    "numpy.random",
+    "sklearn.datasets",
 )
 NUMBER, MOST_FILES = struct.Struct("!q"), 8
 
@@ -94,6 +100,8 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["cwd"])
+        added = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [folder for folder in added if folder and folder not in sys.path]
         sys.argv = [request["program"], *request["arguments"]]
         sys.modules["__main__"] = main = types.ModuleType("__main__")
         if request["code"]:

@@ -132,6 +132,7 @@ class _Runner:
             **os.environ,
             "COLUMNS": "100",
             "FADAS_ALLOW_CODE": "1",
+            "FADAS_DATA": str(ROOT / "build" / "data"),
             "NO_COLOR": "1",
             "OMP_NUM_THREADS": "1",
             "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -14,9 +14,9 @@ import pytest
 
 from fadas.report.html import write_report
 from fadas.runs.reader import find_runs
-from helpers.cli import DEMO, paused_command, run_fadas
+from helpers.cli import DEMO, run_fadas, start_paused
 from helpers.folders import read_files
-from helpers.processes import count_lines, restore_interrupt, wait_until
+from helpers.processes import count_lines, wait_until
 
 ALGORITHMS, EXECUTORS = ("fadas", "fadas-da", "ca2fl", "fedams"), ("inline", "batched")
 
@@ -65,7 +65,6 @@ def read_report(folder):
 @pytest.mark.parametrize(("case", "algorithm", "executor"), [(k, *case) for k, case in enumerate(CASES)])
 def test_repeatedly_killed_run_ends_with_same_bits(case, algorithm, executor, tmp_path):
     kills = (KILLS + len(CASES) - 1 - case) // len(CASES)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     updates = (800 if executor == "inline" else 3000) // (1 if KILLS > 50 else 2)
     whole, killed = tmp_path / "whole" / f"{algorithm}-1", tmp_path / "killed" / f"{algorithm}-1"
     run_whole(algorithm, executor, updates, whole.parent, OMP_NUM_THREADS="1")
@@ -75,12 +74,7 @@ def test_repeatedly_killed_run_ends_with_same_bits(case, algorithm, executor, tm
     done = 0
     arguments = make_arguments(algorithm, executor, updates, killed.parent)
     for number in range(kills):
-        process = subprocess.Popen(
-            paused_command(lines, *arguments, "--resume"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-        )
+        process = start_paused(lines, *arguments, "--resume")
         # a random moment within this process's share of the run
         share = (number + rng.random()) * 0.9 * lines / kills
         while process.poll() is None and count_lines(metrics) < share:
@@ -101,12 +95,7 @@ def test_repeatedly_killed_run_ends_with_same_bits(case, algorithm, executor, tm
 def test_interrupted_run_resumes_past_damaged_checkpoint(number, tmp_path):
     whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
     run_whole("fadas", "inline", 1000, whole.parent)
-    process = subprocess.Popen(
-        paused_command(200, *make_arguments("fadas", "inline", 1000, ended.parent)),
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=restore_interrupt,
-    )
+    process = start_paused(200, *make_arguments("fadas", "inline", 1000, ended.parent))
     wait_until(lambda: count_lines(ended / "metrics.jsonl") >= 40, process=process, pause=0.01)
     process.send_signal(number)
     text = process.communicate(timeout=60)[1]
