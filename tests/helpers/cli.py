@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 EXPERIMENT_FILES = sorted(EXPERIMENTS.glob("*.toml"))
 DEMO = EXPERIMENTS / "digits.toml"  # what most tests run: small data, ready at once
-AT_START = ("PYTHONPATH", "PYTHONIOENCODING", "PYTHONUTF8", "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+AT_START = ("PYTHONIOENCODING", "PYTHONUTF8", "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 SMALL = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--seed", "7"]
 DIVERGING = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
 
@@ -70,8 +70,8 @@ def start_paused(step: int, *arguments) -> Fork:
 def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environment) -> subprocess.CompletedProcess:
     """Run a command in a process and check its exit code.
 
-    The process is a fork of one that has imported torch, unless it is to be `fresh`, or the environment differs in what
-    Python reads when it starts.
+    The process is a fork of one that has imported torch and fadas, unless it is to be `fresh`, or the environment
+    differs in what Python reads when it starts. What PYTHONPATH adds is found in forks, too.
     """
     environment = {**os.environ, **environment}
     if fresh or timeout or any(environment.get(name) != os.environ.get(name) for name in AT_START):
@@ -79,7 +79,7 @@ def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environ
             fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment
         )
     else:
-        done = subprocess.CompletedProcess(arguments, *run_in_fork(list(map(str, arguments)), cwd, environment))
+        done = run_in_fork(arguments, cwd=cwd, environment=environment)
     assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -1,7 +1,7 @@
 """A process that has imported torch and fadas, and forks itself for each request. `forks.py` starts it and asks it.
 
 A request comes through a Unix socket: its length, its JSON, and the files that become the fork's files 0, 1, 2 and so
-on. The answers are two numbers: that of the fork, and its exit code when it has ended.
+on. The first answer is the fork's number. The second comes when it has ended: its exit code and its processor seconds.
 """
 
 import atexit
@@ -37,7 +37,7 @@ MODULES = (
     "numpy.random",
     "sklearn.datasets",
 )
-NUMBER, MOST_FILES = struct.Struct("!q"), 8
+SIZE, ANSWER, MOST_FILES = struct.Struct("!q"), struct.Struct("!qd"), 8
 
 
 def serve(listener: socket.socket) -> NoReturn:
@@ -64,9 +64,9 @@ def serve(listener: socket.socket) -> NoReturn:
 
 def answer(connection: socket.socket) -> NoReturn:
     """Start a fork, and wait until it ends."""
-    size, files, *_ = socket.recv_fds(connection, NUMBER.size, MOST_FILES)
+    size, files, *_ = socket.recv_fds(connection, SIZE.size, MOST_FILES)
     with connection.makefile("rb") as stream:
-        request = json.loads(stream.read(*NUMBER.unpack(size)))
+        request = json.loads(stream.read(*SIZE.unpack(size)))
     fork = os.fork()
     if not fork:
         connection.close()
@@ -74,9 +74,9 @@ def answer(connection: socket.socket) -> NoReturn:
     try:
         for file in files:
             os.close(file)
-        connection.sendall(NUMBER.pack(fork))
-        code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
-        connection.sendall(NUMBER.pack(code))
+        connection.sendall(ANSWER.pack(fork, 0.0))
+        _, status, used = os.wait4(fork, 0)
+        connection.sendall(ANSWER.pack(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime))
     finally:
         os._exit(0)
 
@@ -87,6 +87,8 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     try:
         if request["session"]:
             os.setsid()
+        if request["cores"]:
+            os.sched_setaffinity(0, request["cores"])
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" lets it be ignored
         free = max(files) + 1  # moved there first: a file may have the number that another is to get
         moved = [os.dup2(file, free + place) for place, file in enumerate(files)]

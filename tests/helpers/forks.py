@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-NUMBER = struct.Struct("!q")
+SIZE, ANSWER = struct.Struct("!q"), struct.Struct("!qd")  # as in fork_server.py
 
 
 @cache
@@ -59,10 +59,11 @@ class Fork:
         session=False,
         address="",
     ) -> None:
-        self.args, self.returncode, self.stderr = arguments, None, None
+        self.args, self.returncode, self.stderr, self.seconds = arguments, None, None, 0.0
         request = {"arguments": list(map(str, arguments)), "code": code, "program": "-c" if code else "fadas"}
         request |= {"cwd": str(cwd or os.getcwd()), "session": session}
         request |= {"environment": {**(os.environ if environment is None else environment)}}
+        request |= {"cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None}
         message = json.dumps(request).encode()
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(address or start_server())
@@ -71,9 +72,9 @@ class Fork:
                 self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
                 files = (null, null, self.stderr)
             numbers = [file if isinstance(file, int) else file.fileno() for file in files]
-            socket.send_fds(self._connection, [NUMBER.pack(len(message))], numbers)
+            socket.send_fds(self._connection, [SIZE.pack(len(message))], numbers)
             self._connection.sendall(message)
-            (self.pid,) = NUMBER.unpack(self._connection.recv(NUMBER.size))
+            self.pid, _ = ANSWER.unpack(self._connection.recv(ANSWER.size))
 
     def poll(self) -> int | None:
         """Return the exit code, or None while it runs."""
@@ -83,11 +84,11 @@ class Fork:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ends. Return the exit code."""
+        """Wait until it ends. Return the exit code. From then on, `seconds` is the processor time that it used."""
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                (self.returncode,) = NUMBER.unpack(self._connection.recv(NUMBER.size))
+                self.returncode, self.seconds = ANSWER.unpack(self._connection.recv(ANSWER.size))
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(str(self.args), timeout or 0) from None
             self._connection.close()
@@ -115,17 +116,20 @@ class Fork:
         self.wait()
 
 
-def run_in_fork(arguments: list[str], cwd: str | None, environment: dict[str, str]) -> tuple[int, str, str]:
-    """Run a fadas command. Return its exit code, output and error output."""
+def run_in_fork(arguments: Sequence[object], code="", **options) -> subprocess.CompletedProcess:
+    """Run a fadas command, or Python code, to its end. The result also has its processor time in `seconds`."""
     with (
         open(os.devnull, "rb") as null,
         tempfile.TemporaryFile("w+", encoding="utf-8") as out,
         tempfile.TemporaryFile("w+", encoding="utf-8") as err,
     ):
-        code = Fork(arguments, cwd=cwd, environment=environment, files=(null, out, err)).wait()
+        fork = Fork(arguments, code, files=(null, out, err), **options)
+        fork.wait()
         out.seek(0)
         err.seek(0)
-        return code, out.read(), err.read()
+        done = subprocess.CompletedProcess(arguments, fork.returncode, out.read(), err.read())
+        done.seconds = fork.seconds
+        return done
 
 
 # A fadas command for shells: it runs in a fork, too. The signals that it gets, the fork gets.

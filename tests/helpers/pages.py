@@ -63,6 +63,10 @@ steps = 10
 """
 
 
+# The functions of the task `names` are read once for all pages.
+DATA = ROOT / "build" / "data"
+
+
 class Block(NamedTuple):
     """A block of a page, or a hidden setup."""
 
@@ -132,7 +136,7 @@ class _Runner:
             **os.environ,
             "COLUMNS": "100",
             "FADAS_ALLOW_CODE": "1",
-            "FADAS_DATA": str(ROOT / "build" / "data"),
+            "FADAS_DATA": str(DATA),
             "NO_COLOR": "1",
             "OMP_NUM_THREADS": "1",
             "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),

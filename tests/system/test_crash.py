@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -16,6 +15,7 @@ from fadas.report.html import write_report
 from fadas.runs.reader import find_runs
 from helpers.cli import DEMO, run_fadas, start_paused
 from helpers.folders import read_files
+from helpers.forks import run_in_fork
 from helpers.processes import count_lines, wait_until
 
 ALGORITHMS, EXECUTORS = ("fadas", "fadas-da", "ca2fl", "fedams"), ("inline", "batched")
@@ -127,7 +127,7 @@ def test_full_disk_ends_run_with_usable_checkpoint(small_disk, tmp_path):
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(200_000))
     arguments = make_arguments("ca2fl", "inline", 800, full.parent)
-    ended = subprocess.run([sys.executable, "-c", EVERY_CHECKPOINT, *arguments], capture_output=True, text=True)
+    ended = run_in_fork(arguments, EVERY_CHECKPOINT)
     assert ended.returncode == 2, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fadas: ")]
     assert "No space left on device after step" in line
