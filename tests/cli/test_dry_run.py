@@ -2,11 +2,13 @@
 
 import json
 import time
+from importlib import import_module
 
 import pytest
 
 from fadas.cli.dry_run import describe_time, probe
 from helpers.cli import DEMO, ROOT, call_fadas, run_fadas
+from helpers.library import write_library
 
 EXPERIMENT = """
 name = "mine"
@@ -89,10 +91,20 @@ def test_dry_run_of_sweep_counts_points_and_writes_nothing(folder):
     assert tree(folder) == before
 
 
-def test_names_task_keeps_no_cache_in_dry_run(tmp_path):
-    options = ["--dry-run", "--only", "fedams", "--seed", "1"]
-    run_fadas("run", ROOT / "experiments" / "demo.toml", *options, cwd=tmp_path)
-    assert not list(tmp_path.iterdir())
+def test_names_task_keeps_no_cache_in_dry_run(tmp_path, monkeypatch):
+    library, here = write_library(tmp_path / "lib"), tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    module = import_module("fadas.tasks.names")  # fadas.tasks has a function of this name
+    monkeypatch.setattr(module, "library_folder", lambda: library)
+    small = ["--set", "task={name='names',clients=4,words=40,targets=4}", "--set", "schedule.concurrency=2"]
+    command = ["run", ROOT / "experiments" / "demo.toml", *small, "--set", "run.updates=6"]
+    code, text, _ = call_fadas(*command, "--only", "fedams", "--seed", "1", "--dry-run")
+    assert code == 0
+    assert "runs in runs/demo: 1;" in text
+    assert not list(here.iterdir())
+    call_fadas(*command, "--only", "fedams", "--seed", "1", "--no-report")
+    assert sorted(path.name for path in here.iterdir()) == ["data", "runs"], "the cache and the run"
 
 
 def test_interrupted_run_is_shown_with_what_is_left(folder, monkeypatch):
