@@ -5,6 +5,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test looks for a model on a hub
 # Flower and Ray read these when they are imported: no test reports that it ran
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_UPDATE_CHECK": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "processes" in getattr(getattr(item, "callspec", None), "params", {}).values():
             item.add_marker(pytest.mark.skip(reason="processes are forked on Linux only, and without a GPU"))
+
+
+def pytest_collection_finish():
+    """What is imported now is never garbage: leave it out of every search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
