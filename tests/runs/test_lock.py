@@ -10,7 +10,7 @@ import pytest
 
 from fadas.errors import Busy, ConfigError
 from fadas.runs import lock
-from helpers.cli import DEMO, run_fadas, start_fadas, start_paused
+from helpers.cli import DEMO, run_fadas, start_paused
 from helpers.folders import read_files
 from helpers.processes import hold_lock, is_stopped, run_in_background, wait_until
 
@@ -21,10 +21,10 @@ RUN = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
 def test_locked_folder_is_refused_and_unchanged(tmp_path, every):
     """With and without a checkpoint, whichever option is given."""
     folder = tmp_path / "o" / "fadas-1"
-    settings = ["--set", "run.updates=1000000", "--set", f"run.checkpoint_every={every}"]
+    settings = ["--set", "run.updates=600", "--set", f"run.checkpoint_every={every}"]
     command = ["run", DEMO, *RUN, *settings, "--out", tmp_path / "o"]
     refusal = f"fadas: {folder} is in use by another process; wait for it, or choose another folder with --out DIR\n"
-    with run_in_background(start_fadas(*command), folder) as process:
+    with run_in_background(start_paused(20, *command), folder) as process:
         process.send_signal(signal.SIGSTOP)  # only other processes can change the folder now
         wait_until(lambda: is_stopped(process.pid))  # its threads finish their system calls first
         before = read_files(folder)
@@ -63,8 +63,8 @@ def test_killed_run_leaves_no_lock_and_restart_is_announced(tmp_path):
 def test_locked_sweep_point_is_refused(tmp_path):
     folder = tmp_path / "fedbuff" / "local.lr=0.1-1"
     command = ["sweep", DEMO, "--only", "fedbuff", "--seed", "1", "--out", tmp_path, "--executor", "inline"]
-    command += ["--set", "run.updates=1000000", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
-    with run_in_background(start_fadas(*command), folder):
+    command += ["--set", "run.updates=600", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
+    with run_in_background(start_paused(20, *command), folder):
         assert run_fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
 
 
