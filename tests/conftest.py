@@ -36,6 +36,7 @@ else:  # no deadline: on a busy machine any example may pause
 os.environ["COLUMNS"] = "80"  # what is printed does not depend on where the tests run
 for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  # these force colours in rich and typer
     os.environ.pop(name, None)
+os.environ["FADAS_COMMIT"] = "of the tests"  # a run asks git otherwise
 os.environ["FADAS_ALLOW_CODE"] = "1"  # experiment files name code of the tests; one test checks that it is refused
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data" / "datasets.py"  # rebuilds the official data sets, where it exists
