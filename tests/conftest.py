@@ -5,6 +5,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test looks for a model on a hub
 # Flower and Ray read these when they are imported: no test reports that it ran
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_UPDATE_CHECK": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
+import gc
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ else:  # no deadline: on a busy machine any example may pause
 os.environ["COLUMNS"] = "80"  # what is printed does not depend on where the tests run
 for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):  # these force colours in rich and typer
     os.environ.pop(name, None)
+os.environ["FADAS_COMMIT"] = "of the tests"  # a run asks git otherwise
 os.environ["FADAS_ALLOW_CODE"] = "1"  # experiment files name code of the tests; one test checks that it is refused
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data" / "datasets.py"  # rebuilds the official data sets, where it exists
@@ -47,6 +49,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "processes" in getattr(getattr(item, "callspec", None), "params", {}).values():
             item.add_marker(pytest.mark.skip(reason="processes are forked on Linux only, and without a GPU"))
+
+
+def pytest_collection_finish():
+    """What is imported now is never garbage: leave it out of every search for garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

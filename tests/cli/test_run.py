@@ -3,16 +3,16 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
 from safetensors.torch import load_file
 
 from fadas.tasks import TASKS
-from helpers.cli import DEMO, SMALL, paused_command, run_fadas
+from helpers.cli import DEMO, SMALL, run_fadas, start_paused
 from helpers.folders import read_records
-from helpers.processes import count_lines, restore_interrupt, wait_until
+from helpers.forks import run_in_fork
+from helpers.processes import count_lines, wait_until
 
 
 def test_run_writes_complete_folder(tmp_path):
@@ -42,7 +42,7 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2); from fadas.cli import main; main()"
     )
     no_git = {**os.environ, "FADAS_COMMIT": "x"}  # git would leave a lock behind where it cannot write
-    done = subprocess.run([sys.executable, "-c", limited, *run], capture_output=True, text=True, env=no_git)
+    done = run_in_fork(run, limited, environment=no_git)
     assert done.returncode == 2
     assert not list(tmp_path.glob("fadas-7/model*")), "nothing half-written may stay"
     last = done.stderr.splitlines()[-1]
@@ -51,7 +51,7 @@ def test_full_disk_at_end_says_how_to_resume(tmp_path):
     )
     run_fadas(*run, "--resume", "--no-report")
     for arguments in (run, ["report", tmp_path]):
-        done = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True, env=no_git)
+        done = run_in_fork(arguments, limited, environment=no_git)
         assert done.returncode == 2
         error = done.stderr.splitlines()[-1]
         assert "File too large" in error
@@ -145,8 +145,7 @@ def test_plan_shows_all_seeds():
 
 
 def test_interrupted_run_can_be_resumed(tmp_path):
-    command = paused_command(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore_interrupt)
+    process = start_paused(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
     wait_until(lambda: count_lines(metrics), process=process)
     process.send_signal(signal.SIGINT)

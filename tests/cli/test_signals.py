@@ -5,13 +5,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.cli import ROOT, call_fadas, fadas_command, import_path, run_fadas
+from helpers.cli import ROOT, call_fadas, fadas_command, import_path, run_fadas, start_fadas
 from helpers.experiments import BASE, LONG_SWEEP
-from helpers.processes import catches_sigterm, count_children, has_loaded, interrupt_when, start_session, wait_until
+from helpers.processes import catches_sigterm, count_children, has_loaded, interrupt_when, session_of, wait_until
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 AGAIN = "run the command again"
@@ -68,11 +69,11 @@ def folder(tmp_path) -> Path:
     return made
 
 
-def interrupt(condition, folder, number, *arguments) -> str:
+def interrupt(condition, folder, number, *arguments, fresh=False) -> str:
     """Interrupt a command that is not training. Return what it says to do."""
     before = sorted(folder.rglob("*"))
-    command, path = fadas_command(*arguments), import_path(folder.parent / "code")
-    code, text = interrupt_when(condition, command, folder, number, pause=0.001, PYTHONPATH=path)
+    process = start_fadas(*arguments, cwd=folder, fresh=fresh, PYTHONPATH=import_path(folder.parent / "code"))
+    code, text = interrupt_when(condition, process, number, pause=0.001)
     assert code == 128 + number, text
     (line,) = text.splitlines()
     assert sorted(folder.rglob("*")) == before
@@ -84,7 +85,7 @@ def interrupt(condition, folder, number, *arguments) -> str:
     "arguments", [["run", "x.toml"], ["sweep", "sweep.toml"], ["reproduce", "list"]], ids=lambda words: words[0]
 )
 def test_signal_at_first_import_ends_with_one_line(folder, number, arguments):
-    assert interrupt(catches_sigterm, folder, number, *arguments) == AGAIN
+    assert interrupt(catches_sigterm, folder, number, *arguments, fresh=True) == AGAIN
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -94,7 +95,7 @@ def test_signal_at_first_import_ends_with_one_line(folder, number, arguments):
     ids=lambda words: words[0],
 )
 def test_signal_while_torch_loads_ends_with_one_line(folder, number, arguments):
-    assert interrupt(lambda pid: has_loaded(pid, "libtorch_cpu"), folder, number, *arguments) == AGAIN
+    assert interrupt(lambda pid: has_loaded(pid, "libtorch_cpu"), folder, number, *arguments, fresh=True) == AGAIN
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -127,7 +128,7 @@ def test_signal_while_sweep_starts_workers_ends_them(folder, number, children):
 def test_signal_while_run_starts_workers_leaves_checkpoint(folder, number):
     arguments = ["run", "x.toml", "--executor", "processes", "--set", "run.steps=400", "--set", "executor.workers=3"]
     condition = lambda pid: count_children(pid) > 0  # noqa: E731
-    code, text = interrupt_when(condition, fadas_command(*arguments), folder, number, pause=0.001)
+    code, text = interrupt_when(condition, start_fadas(*arguments, cwd=folder), number, pause=0.001)
     assert code == 130
     assert re.fullmatch(rf"fadas: interrupted after step \d+, kept in runs/x/fadas-0; {RESUME}\n", text)
     assert "continued after step" in run_fadas(*arguments, "--resume", cwd=folder).stderr
@@ -135,7 +136,8 @@ def test_signal_while_run_starts_workers_leaves_checkpoint(folder, number):
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_signal_while_report_is_drawn_ends_with_one_line(folder, number):
-    assert interrupt(lambda pid: has_loaded(pid, "ft2font"), folder, number, "report", "finished") == AGAIN
+    condition = lambda pid: has_loaded(pid, "ft2font")  # noqa: E731
+    assert interrupt(condition, folder, number, "report", "finished", fresh=True) == AGAIN
 
 
 def test_interrupted_watch_says_that_runs_go_on(tmp_path, monkeypatch):
@@ -149,8 +151,11 @@ def test_interrupted_watch_says_that_runs_go_on(tmp_path, monkeypatch):
 
 def test_ignored_signal_stays_ignored(folder):
     """As under nohup, or in the background of a script."""
-    command = fadas_command("run", "x.toml", "--no-report")
-    with start_session(command, folder, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as process:
+    command, ignore = (
+        fadas_command("run", "x.toml", "--no-report"),
+        partial(signal.signal, signal.SIGINT, signal.SIG_IGN),
+    )
+    with session_of(subprocess.Popen(command, cwd=folder, start_new_session=True, preexec_fn=ignore)) as process:
         wait_until(lambda: catches_sigterm(process.pid), process=process, pause=0.001)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 0

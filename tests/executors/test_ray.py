@@ -85,7 +85,9 @@ def test_ray_agrees_with_inline_in_bfloat16():
     p = make_plan(algorithm)
     results = []
     for make in (Inline, Ray):
-        simulation = simulate(p, task, algorithm, LOCAL, executor=make(task, LOCAL, p.seed, precision="bf16"))
+        options = {"workers": 1} if make is Ray else {}
+        executor = make(task, LOCAL, p.seed, precision="bf16", **options)
+        simulation = simulate(p, task, algorithm, LOCAL, executor=executor)
         results.append(([(r.train_loss, r.metrics) for r in simulation], simulation.server.model.params.tolist()))
     assert results[0] == results[1]
     with pytest.raises(ValueError, match='precision "tf32" needs a CUDA device'):
@@ -137,7 +139,8 @@ def test_run_uses_existing_cluster_by_address(tmp_path):
         return (tmp_path / name / "fadas-1" / "metrics.jsonl").read_bytes()
 
     address = ray.get_runtime_context().gcs_address
-    on_ray = read_metrics("ray", "--executor", "ray", "--set", f'executor.address="{address}"')
+    settings = ["--set", f'executor.address="{address}"', "--set", "executor.workers=1"]
+    on_ray = read_metrics("ray", "--executor", "ray", *settings)
     assert on_ray == read_metrics("inline", "--executor", "inline")
     assert on_ray.count(b"\n") == 5
 
@@ -182,7 +185,7 @@ def test_worker_evaluates_like_inline():
     """As with GPUs. The cluster pretends to have one."""
     task = make_task(batchnorm=True)
     model = FlatModule(task.module(0)).read()
-    executor = Ray(task, LOCAL, 0)
+    executor = Ray(task, LOCAL, 0, workers=1)
     executor._cuda = True
     assert executor.evaluate(model) == Inline(task, LOCAL, 0).evaluate(model)
     executor.close()

@@ -10,7 +10,7 @@ import pytest
 
 from fadas.errors import FadasWarning
 from fadas.experiments.parallel_runs import run_in_processes
-from helpers.importable import count_threads, warn_of
+from helpers.importable import count_threads, terminate_at_exit, warn_of
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,11 @@ def test_warnings_of_workers_are_shown_once_in_the_parent():
     assert sorted(str(warning.message) for warning in caught) == ["one", "two"]
     assert all(warning.category is FadasWarning for warning in caught)
     assert sorted(result for _, result in results) == ["", "one two", "two one"]
+
+
+def test_worker_that_is_terminated_while_it_exits_prints_nothing(capfd):
+    assert list(run_in_processes(terminate_at_exit, ["item"], 2)) == [("item", "item")]
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

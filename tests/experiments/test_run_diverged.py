@@ -18,14 +18,14 @@ def diverged_run(tmp_path_factory):
     *lines, last = done.stderr.splitlines()
     assert last.startswith("fadas: 1 of 2 runs diverged: fedbuff-7; summary.json says why. Look for NaN in the data")
     assert lines[0].startswith("fedbuff-7: diverged after step ")
-    assert lines[1].startswith("fedavg-7: 12 steps")
+    assert lines[1].startswith("fedavg-7: 60 steps")
     assert ["diverged", "diverged"] in [line.split()[1:3] for line in done.stdout.splitlines()]
     return folder, command
 
 
 def test_diverged_folder_keeps_records_without_accuracy(diverged_run):
     run, sound = (read_run(diverged_run[0] / name) for name in ("fedbuff-7", "fedavg-7"))
-    assert run.diverged.startswith("the last 601 updates were all refused (refused so far: not finite: ")
+    assert run.diverged.startswith("the last 201 updates were all refused (refused so far: not finite: ")
     assert len(run.records) == run.summary.step > 0
     assert not {"accuracy", "accuracy_std", "time_to_target"} & run.summary.as_dict().keys()
     assert sorted(path.name for path in run.folder.iterdir()) == [
@@ -56,8 +56,9 @@ def test_rerun_reports_diverged_run_without_training(diverged_run):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_sweep_continues_and_never_ranks_diverged_best(tmp_path, jobs):
     grid = ["--set", "sweep.fedbuff={local={lr=[1e38, 0.01, 1e4]}}", "--set", "run.updates=300"]
-    command = ["sweep", DEMO, "--only", "fedbuff", *SMALL, *grid, "--out", tmp_path, "-j", jobs]
-    done = run_fadas(*command, "--json", code=3)
+    grid += ["--set", "schedule.concurrency=5"]
+    command = ["sweep", DEMO, "--only", "fedbuff", *SMALL, *grid, "--out", tmp_path]
+    done = run_fadas(*command, "-j", jobs, "--json", code=3)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["point"]["local.lr"], row["best"]) for row in rows] == [(0.01, True), (1e4, False), (1e38, False)]
     assert [(row["score"] is None, row["diverged"]) for row in rows] == [(False, 0), (True, 1), (True, 1)]

@@ -10,7 +10,7 @@ from fadas.experiments.halving import search_points
 from fadas.experiments.sweep import grid_points, sweep_points, with_point
 from fadas.runs import folder as run_folder
 from fadas.runs.reader import read_run
-from helpers.cli import import_path, run_fadas
+from helpers.cli import run_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
 from helpers.processes import hold_lock
 
@@ -81,8 +81,7 @@ def test_point_below_value_is_refused():
 
 
 def run_sweep(folder, *options, code, **environment):
-    environment["PYTHONPATH"] = import_path(folder)
-    return run_fadas("sweep", "long.toml", *options, cwd=folder, code=code, timeout=300, **environment)
+    return run_fadas("sweep", "long.toml", *options, cwd=folder, code=code, **environment)
 
 
 @pytest.mark.parametrize(

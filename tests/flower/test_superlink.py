@@ -28,27 +28,32 @@ from helpers.superlink import SIMULATION, SLOW, find_free_port, make_app, wait_f
 LOCAL = LocalSGD(lr=0.1, epochs=2, batch_size=20)
 
 
-def test_simulation_engine_learns_like_simulator_and_replays_exactly(start_superlink, tmp_path):
+@pytest.mark.parametrize("rounds", [20, pytest.param(60, marks=SLOW)])
+def test_simulation_engine_learns_like_simulator_and_replays_exactly(start_superlink, tmp_path, rounds):
     one = start_superlink("--insecure", "--simulation")
     app, folder = make_app(tmp_path / "app"), tmp_path / "runs" / "fadas-1"
-    settings = {"algorithm": "fadas", "algorithm-eta": 0.003, "num-server-rounds": 60, "folder": str(tmp_path / "runs")}
-    one.run(app, settings, *SIMULATION)
+    settings = {"algorithm": "fadas", "algorithm-eta": 0.003, "folder": str(tmp_path / "runs")}
+    one.run(app, {**settings, "num-server-rounds": rounds}, *SIMULATION)
     wait_for((folder / "summary.json").exists, "the run")
     records = read_records(folder)
-    assert [r["step"] for r in records] == list(range(1, 61))
+    assert [r["step"] for r in records] == list(range(1, rounds + 1))
     assert {job["client"] for r in records for job in r["jobs"]} == set(range(8))
     assert max(job["tau"] for r in records for job in r["jobs"]) > 0
     assert "fadas" in run_fadas("report", tmp_path / "runs").stdout
 
-    # The simulator takes as many updates. The order of arrival is random in both. Over 75 seeds and three kinds of
-    # delay, the simulator's accuracies lie between 0.79 and 0.91. Half of that width is allowed below them.
     task, algorithm = TASKS["digits"](clients=8, seed=1), fadas.FADAS(eta=0.003)
-    simulated = []
-    for seed in range(6):
-        p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=60, seed=seed)
-        accuracies = [r.metrics["accuracy"] for r in simulate(p, task, algorithm, LOCAL, executor="inline")]
-        simulated.append(fmean(accuracies[-10:]))
-    assert fmean(r["metrics"]["accuracy"] for r in records[-10:]) > fmean(simulated) - 0.14
+    accuracies = [r["metrics"]["accuracy"] for r in records]
+    if rounds < 60:
+        assert fmean(accuracies[-5:]) > fmean(accuracies[:5])
+    else:
+        # The simulator takes as many updates. The order of arrival is random in both. Over 75 seeds and three kinds of
+        # delay, the simulator's accuracies lie between 0.79 and 0.91. Half of that width is allowed below them.
+        simulated = []
+        for seed in range(6):
+            p = plan(algorithm.schedule(4, 2), 8, Delays(Uniform(1, 2)), steps=60, seed=seed)
+            found = [r.metrics["accuracy"] for r in simulate(p, task, algorithm, LOCAL, executor="inline")]
+            simulated.append(fmean(found[-10:]))
+        assert fmean(accuracies[-10:]) > fmean(simulated) - 0.14
 
     # The arrivals of the real run, replayed with the same arithmetic, give the same bits.
     threads = torch.get_num_threads()

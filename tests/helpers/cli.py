@@ -10,15 +10,17 @@ from unittest import mock
 
 import pytest
 
-from helpers.forks import run_in_fork
+from helpers.forks import Fork, run_in_fork
+from helpers.processes import restore_interrupt
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 EXPERIMENT_FILES = sorted(EXPERIMENTS.glob("*.toml"))
 DEMO = EXPERIMENTS / "digits.toml"  # what most tests run: small data, ready at once
-AT_START = ("PYTHONPATH", "PYTHONIOENCODING", "PYTHONUTF8", "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+AT_START = ("PYTHONIOENCODING", "PYTHONUTF8", "LC_ALL", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 SMALL = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--seed", "7"]
-DIVERGING = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300"]
+# With five clients at a time, a run ends after 201 refused updates.
+DIVERGING = ["--set", "algorithms.fedbuff.local.lr=1e4", "--set", "run.updates=300", "--set", "schedule.concurrency=5"]
 
 # The command line, but the run waits before a given step until it is interrupted or killed.
 PAUSED = """
@@ -41,16 +43,36 @@ def fadas_command(*arguments) -> list[str]:
     return [sys.executable, "-P", "-m", "fadas.cli", *map(str, arguments)]
 
 
-def paused_command(step: int, *arguments) -> list[str]:
-    """A command that stops before a step, so its run is still going whenever a test looks."""
-    return [sys.executable, "-c", PAUSED, str(step), *map(str, arguments)]
+def start_fadas(*arguments, cwd=None, fresh=False, **environment) -> Fork | subprocess.Popen:
+    """Start a command in a session of its own. `communicate` returns its error output.
+
+    It is a fork, unless it is to be `fresh`: then it imports everything itself.
+    """
+    environment = {**os.environ, **environment}
+    if not fresh:
+        return Fork(arguments, cwd=cwd, environment=environment, session=True)
+    return subprocess.Popen(
+        fadas_command(*arguments),
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=restore_interrupt,
+    )
+
+
+def start_paused(step: int, *arguments) -> Fork:
+    """Start a command that stops before a step, so its run is still going whenever a test looks."""
+    return Fork([step, *arguments], code=PAUSED, session=True)
 
 
 def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environment) -> subprocess.CompletedProcess:
     """Run a command in a process and check its exit code.
 
-    The process is a fork of one that has imported torch, unless it is to be `fresh`, or the environment differs in what
-    Python reads when it starts.
+    The process is a fork of one that has imported torch and fadas, unless it is to be `fresh`, or the environment
+    differs in what Python reads when it starts. What PYTHONPATH adds is found in forks, too.
     """
     environment = {**os.environ, **environment}
     if fresh or timeout or any(environment.get(name) != os.environ.get(name) for name in AT_START):
@@ -58,7 +80,7 @@ def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environ
             fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment
         )
     else:
-        done = subprocess.CompletedProcess(arguments, *run_in_fork(list(map(str, arguments)), cwd, environment))
+        done = run_in_fork(arguments, cwd=cwd, environment=environment)
     assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -7,8 +7,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 ADAPTERS = ("layer.lora_A", "layer.lora_B")
-whole_model_app = ClientApp()
-adapter_app = ClientApp()
+app = ClientApp()
 
 
 def make_net():
@@ -35,16 +34,21 @@ def train_net(net, node):
     return loss.item()
 
 
-@whole_model_app.train()
+@app.train()
 def _(message: Message, context: Context) -> Message:
+    """Train the whole model, or adapters if the server's settings say what is to be sent of them."""
+    train = train_adapters if "statistics" in message.content["config"] else train_whole_model
+    return train(message, context)
+
+
+def train_whole_model(message: Message, context: Context) -> Message:
     net = make_net()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     metrics = MetricRecord({"train_loss": train_net(net, context.node_id), "num-examples": 40})
     return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
 
 
-@adapter_app.train()
-def _(message: Message, context: Context) -> Message:
+def train_adapters(message: Message, context: Context) -> Message:
     """Add 1/2 to the adapters. Send these and, if asked for, statistics."""
     asked, arrays = message.content["config"], message.content["arrays"]
     begin = {name: np.zeros_like(v.numpy()) if asked["delta"] else v.numpy() for name, v in arrays.items()}

@@ -1,5 +1,8 @@
 """Code that experiment files name or that worker processes import: both need a module."""
 
+import atexit
+import os
+import signal
 import threading
 import warnings
 
@@ -44,6 +47,12 @@ def count_threads(item):
     if item == "not pickled":
         raise NotPickled
     return torch.get_num_threads()
+
+
+def terminate_at_exit(item):
+    """Let this process get SIGTERM when it exits."""
+    atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+    return item
 
 
 def warn_of(item):

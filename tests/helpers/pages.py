@@ -33,12 +33,13 @@ from fadas.experiments.resolve import experiment_seeds, resolve
 from fadas.experiments.sweep import grid_points, with_point
 from fadas.runs.serialization import to_toml
 from helpers.cli import ROOT
+from helpers.forks import Fork, write_command
 
 # Runs blocks of Python in one namespace. A request is a line of JSON: code and the name of its place.
 PYTHON = """
 import json, os, sys, traceback
-requests, answers = sys.stdin, os.fdopen(int(sys.argv[1]), "w")
-sys.stdin, sys.path[0] = open(os.devnull), ""
+requests, answers = sys.stdin, os.fdopen(3, "w")
+sys.stdin = open(os.devnull)
 names = {"__name__": "__main__"}
 for line in requests:
     request, error = json.loads(line), None
@@ -60,6 +61,10 @@ buffer = 5
 [run]
 steps = 10
 """
+
+
+# The functions of the task `names` are read once for all pages.
+DATA = ROOT / "build" / "data"
 
 
 class Block(NamedTuple):
@@ -124,14 +129,17 @@ class _Runner:
     def __init__(self, folder: Path) -> None:
         self.folder, self.printed, self.python = folder, "", None
         self.place = folder  # where the shell is
-        commands = str(Path(sys.executable).parent)
+        commands = folder.parent / f"{folder.name}-bin"
+        commands.mkdir()
+        write_command(commands)
         self.environment = {
             **os.environ,
             "COLUMNS": "100",
             "FADAS_ALLOW_CODE": "1",
+            "FADAS_DATA": str(DATA),
             "NO_COLOR": "1",
             "OMP_NUM_THREADS": "1",
-            "PATH": os.pathsep.join([commands, os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
             "TERM": "dumb",
         }
@@ -141,7 +149,7 @@ class _Runner:
 
     def __exit__(self, *error: object) -> None:
         if self.python:
-            self.python.stdin.close()
+            self.requests.close()
             self.python.wait(30)
 
     def run(self, block: Block) -> None:
@@ -166,23 +174,16 @@ class _Runner:
     def run_python(self, code: str, place: str) -> None:
         """Run Python in the page's process, as if all blocks were one script."""
         if not self.python:
-            reads, writes = os.pipe()
             self.output = (self.folder / ".printed").open("w+", encoding="utf-8")
-            self.python = subprocess.Popen(
-                [sys.executable, "-c", PYTHON, str(writes)],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=self.output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[writes],
-                text=True,
-            )
-            os.close(writes)
-            self.answers = os.fdopen(reads)
+            (takes, asks), (hears, tells) = os.pipe(), os.pipe()
+            files = (takes, self.output, self.output, tells)
+            self.python = Fork(code=PYTHON, cwd=self.folder, environment=self.environment, files=files)
+            os.close(takes)
+            os.close(tells)
+            self.requests, self.answers = os.fdopen(asks, "w"), os.fdopen(hears)
         begin = self.output.seek(0, os.SEEK_END)
-        self.python.stdin.write(json.dumps({"code": code, "place": place}) + "\n")
-        self.python.stdin.flush()
+        self.requests.write(json.dumps({"code": code, "place": place}) + "\n")
+        self.requests.flush()
         answer = self.answers.readline()
         self.output.seek(begin)
         self.printed = self.output.read()

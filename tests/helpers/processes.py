@@ -23,7 +23,7 @@ def wait_until(condition, timeout=300.0, process=None, pause=0.05, what="nothing
 
 
 def _read_errors(process) -> str:
-    return process.stderr.read() if process.stderr else ""
+    return process.communicate()[1] if process.stderr else ""
 
 
 def count_lines(path: Path) -> int:
@@ -46,9 +46,8 @@ def interruptible():
 
 
 @contextlib.contextmanager
-def run_in_background(command, folder: Path, lines=5):
-    """A command that has written some lines into the run's folder. It is killed at the end."""
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def run_in_background(process, folder: Path, lines=5):
+    """A process that has written some lines into the run's folder. It is killed at the end."""
     try:
         wait_until(lambda: count_lines(folder / "metrics.jsonl") >= lines, process=process, pause=0.01)
         yield process
@@ -73,9 +72,9 @@ def share_one_core(others: int):
 
 
 @contextlib.contextmanager
-def start_session(command, cwd, **options):
-    """A process in a session of its own. After an error the whole session is killed."""
-    with subprocess.Popen(command, cwd=cwd, start_new_session=True, **options) as process:
+def session_of(process):
+    """A process that has a session of its own. After an error the whole session is killed."""
+    with process:
         try:
             yield process
         except BaseException:
@@ -83,13 +82,12 @@ def start_session(command, cwd, **options):
             raise
 
 
-def interrupt_when(condition, command, cwd, number, pause=0.05, **environment) -> tuple[int, str]:
-    """Start a command and interrupt it, as a terminal would, when the condition holds for its process.
+def interrupt_when(condition, process, number, pause=0.05) -> tuple[int, str]:
+    """Interrupt a process, as a terminal would, when the condition holds for it.
 
     Return its exit code and error output. All processes of its session must end.
     """
-    options = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True, "preexec_fn": restore_interrupt}
-    with start_session(command, cwd, env={**os.environ, **environment}, **options) as process:
+    with session_of(process):
         wait_until(lambda: condition(process.pid), process=process, pause=pause)
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         text = process.communicate(timeout=120)[1]
@@ -124,6 +122,12 @@ def find_session(session: int) -> dict[str, str]:
         if fields[3] == str(session) and fields[0] not in "ZX":
             states[path.parent.name] = fields[0]
     return states
+
+
+def is_stopped(pid: int) -> bool:
+    """SIGSTOP has stopped every thread of this process."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
 
 
 def is_gone(pid: int) -> bool:

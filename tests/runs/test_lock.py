@@ -10,9 +10,9 @@ import pytest
 
 from fadas.errors import Busy, ConfigError
 from fadas.runs import lock
-from helpers.cli import DEMO, fadas_command, paused_command, run_fadas
+from helpers.cli import DEMO, run_fadas, start_paused
 from helpers.folders import read_files
-from helpers.processes import hold_lock, run_in_background
+from helpers.processes import hold_lock, is_stopped, run_in_background, wait_until
 
 RUN = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
 
@@ -21,12 +21,12 @@ RUN = ["--only", "fadas", "--seed", "1", "--executor", "inline"]
 def test_locked_folder_is_refused_and_unchanged(tmp_path, every):
     """With and without a checkpoint, whichever option is given."""
     folder = tmp_path / "o" / "fadas-1"
-    settings = ["--set", "run.updates=1000000", "--set", f"run.checkpoint_every={every}"]
+    settings = ["--set", "run.updates=600", "--set", f"run.checkpoint_every={every}"]
     command = ["run", DEMO, *RUN, *settings, "--out", tmp_path / "o"]
     refusal = f"fadas: {folder} is in use by another process; wait for it, or choose another folder with --out DIR\n"
-    with run_in_background(fadas_command(*command), folder) as process:
+    with run_in_background(start_paused(20, *command), folder) as process:
         process.send_signal(signal.SIGSTOP)  # only other processes can change the folder now
-        os.waitpid(process.pid, os.WUNTRACED)  # its threads finish their system calls first
+        wait_until(lambda: is_stopped(process.pid))  # its threads finish their system calls first
         before = read_files(folder)
         for more in ([], ["--resume"], ["--overwrite"]):
             assert run_fadas(*command, *more, code=2).stderr == refusal
@@ -46,7 +46,7 @@ def test_killed_run_leaves_no_lock_and_restart_is_announced(tmp_path):
         "--out",
         folder.parent,
     ]
-    with run_in_background(paused_command(120, *command), folder):
+    with run_in_background(start_paused(120, *command), folder):
         pass
     (folder / "notes.txt").write_text("mine")
     done = run_fadas(*command, "--no-report")
@@ -63,8 +63,8 @@ def test_killed_run_leaves_no_lock_and_restart_is_announced(tmp_path):
 def test_locked_sweep_point_is_refused(tmp_path):
     folder = tmp_path / "fedbuff" / "local.lr=0.1-1"
     command = ["sweep", DEMO, "--only", "fedbuff", "--seed", "1", "--out", tmp_path, "--executor", "inline"]
-    command += ["--set", "run.updates=1000000", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
-    with run_in_background(fadas_command(*command), folder):
+    command += ["--set", "run.updates=600", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
+    with run_in_background(start_paused(20, *command), folder):
         assert run_fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
 
 

@@ -65,7 +65,7 @@ def test_limited_run_resumes_with_same_bits(refill, excess, faults):
     _, unbroken = make(refill, excess, faults=faults)
     records = [record.as_dict() for record in unbroken]
     assert len(records) == 12
-    for stop in (1, 4, 5, 8):
+    for stop in (1, 5) if faults else (4, 8):
         (_, first), (_, second) = make(refill, excess, faults=faults), make(refill, excess, faults=faults)
         kept = [record.as_dict() for _, record in zip(range(stop), first)]
         snapshot.restore(second, *snapshot.take(first))

@@ -162,7 +162,7 @@ def good_run(tmp_path_factory):
     return folder
 
 
-@FUZZ
+@settings(FUZZ, max_examples=max(15, EXAMPLES // 2))  # drawing takes long
 @given(data=st.data())
 def test_damaged_run_folders(tmp_path, good_run, data):
     folder = tmp_path / "run"

@@ -65,7 +65,7 @@ def replace_somewhere(value, data, new):
     return data.draw(new)
 
 
-@FUZZ
+@settings(FUZZ, max_examples=max(15, EXAMPLES // 2))  # drawing takes long
 @given(data=st.data())
 def test_report_and_watch_survive_odd_values(tmp_path, good_runs, data):
     folder = copy_runs(good_runs, tmp_path)

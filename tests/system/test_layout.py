@@ -15,6 +15,7 @@ import pytest
 
 from fadas.aliases import MOVED, RENAMED
 from helpers.cli import ROOT, run_fadas
+from helpers.forks import run_in_fork
 
 SOURCE = ROOT / "src" / "fadas"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -40,6 +41,15 @@ TORCH_FREE = [
 
 def run_python(code: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+# In a fork, where torch is loaded already, import fadas as if for the first time.
+FIRST_IMPORT = """
+import sys
+for name in [name for name in sys.modules if name.startswith("fadas")]:
+    del sys.modules[name]
+sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("fadas")]
+"""
 
 
 def test_import_contract_holds():
@@ -161,7 +171,7 @@ def test_old_import_path_works_with_a_warning(module):
         "told = [w for w in caught if w.category is DeprecationWarning and 'has moved to' in str(w.message)]\n"
         f"assert {module in ('task', 'snapshot')} or len(told) == {len(names)}, told"
     )
-    done = run_python(code)
+    done = run_in_fork([], FIRST_IMPORT + code)
     assert done.returncode == 0, done.stderr
 
 
@@ -194,7 +204,7 @@ def test_every_alias_leads_to_a_module():
 
 
 def test_unknown_name_of_old_module_is_an_attribute_error():
-    done = run_python("import fadas.client; fadas.client.nothing")
+    done = run_in_fork([], FIRST_IMPORT + "import fadas.client; fadas.client.nothing")
     assert "AttributeError: module 'fadas.client' has no attribute 'nothing'" in done.stderr
 
 
@@ -262,8 +272,9 @@ def test_demo_and_init_run_from_wheel(wheel, tmp_path):
     environment = {**os.environ, "PYTHONPATH": run["PYTHONPATH"]}
     found = subprocess.run(where, capture_output=True, text=True, cwd=folder, env=environment)
     assert found.stdout.startswith(run["PYTHONPATH"])
-    assert "fadas explain" in run_fadas("init", "mine", **run).stdout + (folder / "mine" / "README.md").read_text()
-    assert "fedbuff" in run_fadas("demo", "--only", "fedbuff", "--seed", "1", **run).stdout
+    said = run_fadas("init", "mine", fresh=True, **run).stdout
+    assert "fadas explain" in said + (folder / "mine" / "README.md").read_text()
+    assert "fedbuff" in run_fadas("demo", "--only", "fedbuff", "--seed", "1", fresh=True, **run).stdout
     assert (folder / "runs" / "demo" / "fedbuff-1" / "summary.json").exists()
 
 

@@ -1,17 +1,15 @@
 """fadas where Flower is not installed: everything else works, and what needs Flower says how to install it."""
 
-import subprocess
-import sys
-
 import pytest
+
+from helpers.forks import run_in_fork
 
 ADVICE = "pip install '.[flower]' in a checkout"
 WITHOUT_FLOWER = "import sys; sys.modules['flwr'] = None\n"  # every import of it fails
 
 
 def run_without_flower(code, *arguments):
-    command = [sys.executable, "-c", WITHOUT_FLOWER + code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_in_fork(arguments, WITHOUT_FLOWER + code)
 
 
 def test_public_names_without_flower_can_be_listed():

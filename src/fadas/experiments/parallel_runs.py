@@ -133,17 +133,21 @@ def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
     warnings.showwarning = partial(_send_warning, pipe, warnings.showwarning)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is open is closed
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, ConnectionError):
-        while True:
-            item = pipe.recv()
-            try:
-                result = work(item)
-            except (Interrupted, KeyboardInterrupt):
-                return
-            except Exception as error:  # not every exception can be pickled, and no traceback can: send their text
-                result = error if isinstance(error, ConfigError) else RuntimeError(f"{type(error).__name__}: {error}")
-                result.add_note(traceback.format_exc())
-            pipe.send((None, result))
+    try:
+        with suppress(EOFError, ConnectionError):
+            while True:
+                item = pipe.recv()
+                try:
+                    result = work(item)
+                except (Interrupted, KeyboardInterrupt):
+                    return
+                except Exception as error:  # not every exception can be pickled, and no traceback can: send their text
+                    text = f"{type(error).__name__}: {error}"
+                    result = error if isinstance(error, ConfigError) else RuntimeError(text)
+                    result.add_note(traceback.format_exc())
+                pipe.send((None, result))
+    finally:  # only Python's own clean-up is left: an exception in it would be printed
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _send_warning(

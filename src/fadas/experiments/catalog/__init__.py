@@ -214,6 +214,7 @@ def _named_section(section: str, summary: str, default: str, common: Sequence[Se
 def _entries(section: str, registry: Registry | None = None) -> Iterator[Group]:
     """Yield one group for each entry of a registry. Entries that are made by the same function share a group."""
     registry = _REGISTRIES[section] if registry is None else registry
+    taken = {name: parameters_of(make, name)[0] for name, make in registry.items()}
     alike: dict[Any, list[str]] = {}
     for name, make in registry.items():
         alike.setdefault(_function_of(make), []).append(name)
@@ -221,15 +222,11 @@ def _entries(section: str, registry: Registry | None = None) -> Iterator[Group]:
         factory = registry[names[0]]
         text = read_docstring(factory)
         settings = [
-            one._replace(concerns=", ".join(_that_take(one.name, registry)))
+            one._replace(concerns=", ".join(name for name, parameters in taken.items() if one.name in parameters))
             for one in _from(factory, f"algorithms.{names[0]}" if section == "algorithms" else section)
             if one.name not in _HIDDEN.get(section, ())
         ]
         yield Group(section, tuple(names), text.summary, text.description, tuple(settings))
-
-
-def _that_take(parameter: str, registry: Registry) -> list[str]:
-    return [name for name, make in registry.items() if parameter in parameters_of(make, name)[0]]
 
 
 def _from(factory: Callable[..., Any], section: str, only: Sequence[str] | None = None) -> list[Setting]:
