@@ -68,7 +68,7 @@ FORM = words("scaled", "capped")
 ONE = {"eta": (1.0, POSITIVE)}
 TIERS = {"small": ((1.0, 2.0), RANGE), "medium": ((3.0, 5.0), RANGE)}
 SHARES = Rule(
-    ((0.6, 0.3, 0.2), (1.2, -0.1, -0.1), (0.5, 0.5), (NAN, 0.5, 0.5), (0.6, 0.3, 0.1 + 2e-6)),
+    ((0.6, 0.3, 0.2), (1.2, -0.1, -0.1), (0.5, 0.5), (NAN, 0.5, 0.5), (0.6, 0.3, 0.1 + 1.2e-6)),
     ((1.0, 0.0, 0.0), (0.6, 0.3, 0.1), (0.6, 0.3, 0.1 + 5e-7)), "shares must be three numbers that add up to 1",
 )  # fmt: skip
 REQUIRED = inspect.Parameter.empty

@@ -1,6 +1,8 @@
 """Differential privacy in a deployment: nobody can compute the noise, and no noisy model is released twice."""
 
 import json
+import sys
+from statistics import NormalDist
 
 import pytest
 
@@ -42,6 +44,21 @@ def test_secure_noise_is_standard_normal_and_never_repeats():
     assert not (one == two).all()
     assert abs((one * two).mean()) < 0.005
     assert len(secure_normal(0)) == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 24])
+def test_secure_noise_has_as_many_numbers_as_asked_for(size, monkeypatch):
+    monkeypatch.setattr("fadas.algorithms.privacy._BLOCK", 8)
+    assert secure_normal(size).shape == (size,)
+
+
+def test_secure_noise_is_the_quantile_of_52_secure_bits(monkeypatch):
+    """The other bits of each word do not count. Zero and one, whose quantiles are infinite, cannot occur."""
+    words = [0, 1, 2, 3, 2**51, 2**52 - 1, 2**52, 2**53 - 1, 2**64 - 1, 2**63, 0xF00 << 52 | 2**50 + 12345]
+    content = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
+    monkeypatch.setattr("os.urandom", lambda size: content[:size])
+    exact = [NormalDist().inv_cdf(((word & 2**52 - 1) + 0.5) / 2**52) for word in words]
+    assert secure_normal(len(words)).tolist() == pytest.approx(exact, rel=1e-5, abs=1e-7)
 
 
 def test_only_deployments_draw_from_secure_source():
