@@ -1,6 +1,7 @@
 """The summary of a deployment, and folders that are refused before anything is written."""
 
 import json
+import re
 import tomllib
 
 import numpy as np
@@ -12,6 +13,7 @@ from flwr.app import MetricRecord
 
 import fadas
 from fadas.errors import ConfigError
+from fadas.flower.journal import _describe
 from fadas.runs.folder import claim
 from fadas.runs.reader import read_run
 from helpers.flower import INITIAL, ONE, TWO, Node, answer_error, stop_server_after
@@ -106,3 +108,27 @@ def test_settings_are_written_in_words(play, tmp_path):
     parts = {"type": "Algorithm", "combine": "Mean()", "optimizer": "SGD(momentum=0.0)", "refill": "'arrival'"}
     parts |= {"step_size": "Constant(eta=1.0)", "buffer": "None", "statistics": "1.0"}
     assert config["algorithms"] == {"fadas": parts}
+
+
+class Own:
+    """A user's part without a repr, which holds an object that prints its address."""
+
+    def __init__(self):
+        self.scale, self.something = 0.5, object()
+
+
+class Slotted:
+    """A user's part without parameters."""
+
+    __slots__ = ()
+
+
+def test_parts_are_described_in_words_that_are_equal_in_every_process():
+    words = _describe(fadas.Algorithm(Own(), fadas.algorithms.SGD(), Slotted()))
+    assert words["type"] == "Algorithm"
+    assert words["combine"] == "Own({'scale': 0.5, 'something': <object object>})"
+    assert words["optimizer"] == "SGD(momentum=0.0)"
+    assert re.fullmatch(r"<.*Slotted object>", words["step_size"])
+    assert words["statistics"] == "1.0", "as format 1 stored the default"
+    assert _describe(fadas.Algorithm(statistics=0.25))["statistics"] == "0.25"
+    assert _describe(Own()) == {"type": "Own", "scale": "0.5", "something": "<object object>"}
