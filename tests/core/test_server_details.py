@@ -114,6 +114,13 @@ def test_nothing_is_kept_of_lengths_that_are_no_longer_needed():
     assert server.unjudged.keys() == {again.id}
 
 
+def test_failed_clients_are_remembered_only_where_lengths_are_compared():
+    for checks, remembered in ((NO_NORM, 0), (Checks(norm_factor=3.0), 1)):
+        server, jobs = make_server(checks=checks)
+        server.drop(jobs[0])
+        assert len(server.failed_early) == remembered
+
+
 def test_lengths_are_not_computed_for_the_examples_alone():
     server, jobs = make_server(checks=Checks(examples_factor=2.0))
     send(server, jobs[0])
