@@ -10,7 +10,7 @@ import pytest
 from fadas import validate
 from fadas.algorithms.presets import FedBuff
 from fadas.algorithms.robust import Trimmed
-from fadas.algorithms.step_sizes import Warmup
+from fadas.algorithms.step_sizes import Cosine, InverseSqrt, Warmup
 from fadas.core.ledger import Schedule
 from fadas.executors import Inline, Processes
 from fadas.simulation.planner import plan
@@ -57,6 +57,8 @@ def test_counts_must_be_whole_numbers(name, make):
         (lambda n: LocalSGD(epochs=n), "epochs must be at most 1,000,000"),
         (lambda n: LocalSGD(batch_size=n), "batch_size must be at most 100,000,000"),
         (lambda n: Warmup(n), "steps must be at most 1,000,000,000"),
+        (lambda n: Cosine(n), "steps must be at most 1,000,000,000"),
+        (lambda n: InverseSqrt(n), "steps must be at most 1,000,000,000"),
         (lambda n: Processes(make_task(8), LocalSGD(), 0, workers=n), "workers must be at most 1,000"),
         (lambda n: Inline(make_task(8), LocalSGD(), 0, threads=n), "threads must be at most 1,024"),
         (lambda n: glue("rte", rank=n), r"rank must be at most 10,000 \(no encoder is so wide\)"),
@@ -71,7 +73,7 @@ def test_number_that_would_never_end_is_refused(make, message):
 def test_limits_themselves_are_allowed():
     assert LocalSGD(steps=1_000_000, batch_size=100_000_000).steps == 1_000_000
     assert LocalSGD(epochs=1_000_000).epochs == 1_000_000
-    assert Warmup(1_000_000_000).steps == 1_000_000_000
+    assert {make(1_000_000_000).steps for make in (Warmup, Cosine, InverseSqrt)} == {1_000_000_000}
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**5000], ids=["large", "small", "unprintable"])
