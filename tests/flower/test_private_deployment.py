@@ -12,11 +12,11 @@ import torch
 from flwr.app import MetricRecord
 
 import fadas
-from fadas.algorithms.privacy import Private, SecurePrivate, epsilon, secure_normal
+from fadas.algorithms.privacy import Private, SecurePrivate, Spending, epsilon, secure_normal
 from fadas.core.ledger import Step
 from fadas.runs.checkpoint import read_checkpoint
 from fadas.runs.folder import checkpoints
-from helpers.flower import AMOUNT, INITIAL, ONE, TWO, Node, answer_trained, find_lines, stop_server_after
+from helpers.flower import AMOUNT, INITIAL, ONE, THREE, TWO, Node, answer_trained, find_lines, stop_server_after
 
 PRIVATE = fadas.Algorithm(Private(clip=10.0, noise=0.5))
 
@@ -131,3 +131,36 @@ def test_interrupted_private_run_of_older_code_continues(play, tmp_path):
     assert "Secure" not in config
     play({ONE: Node(), TWO: Node()}, algorithm=PRIVATE, check=False)
     assert json.loads((tmp_path / "fadas-0" / "summary.json").read_text())["privacy"]["epsilon"] > 0
+
+
+def test_charge_for_a_lost_release_outlives_another_crash(play, tmp_path):
+    """The server dies again before the first update after the damage. The step is charged once."""
+    options = {"algorithm": PRIVATE, "steps": 6, "concurrency": 1, "check": False}
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(3))}, **options)
+    newest, older = checkpoints(tmp_path / "fadas-0")
+    done, spent = (read_checkpoint(older)[1][name] for name in ("version", "spent"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(0))}, **options)
+    play({ONE: Node()}, **options)
+    assert len(find_lines(play.log, "a step may have been lost")) == 1
+    assert play.last["privacy"]["epsilon"] == epsilon(0.5, 1e-5, dict(spent)[0] + 1 + 6 - done)
+
+
+def test_newcomer_is_charged_for_updates_to_come_of_nodes_that_are_away(play, monkeypatch):
+    """A node that left during its job may be the newcomer under another name. A node that is present is not."""
+    admitted, admit = [], Spending.admit
+
+    def watch(spending, client, waiting, size):
+        admitted.append((client, list(waiting), size))
+        admit(spending, client, admitted[-1][1], size)
+
+    monkeypatch.setattr(Spending, "admit", watch)
+    nodes = {
+        ONE: Node(latency=9.0),
+        TWO: Node(latency=9.0, spans=((0.0, 2.5),)),
+        THREE: Node(latency=1.0, spans=((5.5, 1e9),)),
+    }
+    play(nodes, algorithm=PRIVATE, steps=3, concurrency=3, buffer=2, check=False, deadline=20.0)
+    assert admitted == [(0, [], 2), (1, [], 2), (2, [1], 2)]
