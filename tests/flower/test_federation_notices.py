@@ -118,3 +118,22 @@ def test_update_taken_out_of_the_buffer_is_named(play):
 def test_timeout_is_told_from_silence(play):
     with pytest.raises(RuntimeError, match=r"^no server step in 5 s: giving up$"):
         play({ONE: Node(stay_silent)}, concurrency=1, timeout=5.0, poll=0.5)
+
+
+def test_message_that_was_not_taken_is_logged_without_more_words(play):
+    short = Node(latency=0.2, spans=((0.0, 1.5),), farewell=answer_trained)
+    play({ONE: short, TWO: Node(latency=0.3)}, poll=0.1, steps=20)
+    lines = find_lines(play.log, "not sent")
+    assert lines
+    assert all(line.endswith(" of node 11 ended without an update: not sent ") for line in lines)
+
+
+def test_every_reply_of_a_wrong_node_is_counted_once(play):
+    def answer_for_other(message):
+        replies = answer_trained(message)
+        for reply in replies:
+            reply.metadata.__dict__["_src_node_id"] = 99
+        return replies
+
+    play({ONE: Node(), TWO: Node(answer_for_other)}, steps=6, deadline=4.0)
+    assert play.last["refused"] == {"wrong node": len(find_lines(play.log, "a reply of node 99"))}
