@@ -9,6 +9,7 @@ import torch
 import fadas
 from fadas.algorithms.presets import FADAS
 from fadas.core.update_checks import Checks
+from fadas.errors import Unsuitable
 from fadas.executors import DEFAULT, Inline
 from fadas.simulation import snapshot
 from fadas.simulation.delays import Delays, Uniform
@@ -167,3 +168,14 @@ def make_running(values):
     ended = set(p.ended[:position].tolist())
     return [p.job(id) for id in p.ended[position:].tolist() if p.start[id] <= p.end[p.ended[position - 1]]
             and id not in ended]  # fmt: skip
+
+
+class Unfit(Inline):
+    def preflight(self):
+        raise Unsuitable("the module cannot be copied")
+
+
+def test_unsuitable_executor_is_refused_with_others_to_use(task):
+    p = make_plan(FADAS(), len(task.clients))
+    with pytest.raises(Unsuitable, match=r"^the module cannot be copied; use another executor: \w+( or \w+)*$"):
+        simulate(p, task, FADAS(), LOCAL, executor=Unfit(task, LOCAL, p.seed))
