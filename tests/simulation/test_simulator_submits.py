@@ -179,3 +179,21 @@ def test_unsuitable_executor_is_refused_with_others_to_use(task):
     p = make_plan(FADAS(), len(task.clients))
     with pytest.raises(Unsuitable, match=r"^the module cannot be copied; use another executor: \w+( or \w+)*$"):
         simulate(p, task, FADAS(), LOCAL, executor=Unfit(task, LOCAL, p.seed))
+
+
+def test_resumed_plan_knows_which_updates_were_refused():
+    """Some updates were refused on arrival, others as soon as they spoiled a step."""
+    faults = (Fault("noise", (0,), scale=1e25), Fault("nan", (1,)))
+
+    def make():
+        return make_faulty_simulation(make_task(), FADAS(), faults=faults, steps=12)
+
+    first, second = make(), make()
+    for record in first:
+        if record.step == 9:
+            first.stop()
+    assert first.progress.refusals
+    assert first.progress.retractions
+    snapshot.restore(second, *snapshot.take(first))
+    for name in ("client", "version", "start", "end", "outcome", "ended", "time", "taken"):
+        assert getattr(second.plan, name).tolist() == getattr(first.plan, name).tolist()
