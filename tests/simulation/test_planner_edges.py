@@ -96,3 +96,21 @@ def test_seed_zero_is_the_default():
     given, default = (plan(Schedule(4, 2), 8, Delays(Uniform()), steps=5, **seed) for seed in ({"seed": 0}, {}))
     assert given.end.tolist() == default.end.tolist()
     assert Ledger(Schedule(4, 2), 8).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "waited", "told"),
+    [
+        (10.0, 20, False),  # the jobs that start at 0, 0.5, ... 9.5
+        (552.5, 5, False),  # the last job starts when the failures end
+        (553.0, 5, True),
+    ],
+)
+def test_outage_is_waited_for_to_its_exact_end(monkeypatch, end, waited, told):
+    """Every job takes half a unit of time, and none arrives, during the outage or after it."""
+    if waited == 5:
+        monkeypatch.setattr(planner, "_WAIT", 5)
+    delays = Delays(Fixed(), deadline=0.5, faults=(Fault("fail", None, 0.0, end),))
+    after = rf"; failures last until time {end:g}, too long after 553 to wait" if told else ""
+    with pytest.raises(ValueError, match=rf"^no update arrived in {1100 + waited:,} jobs: .* or \[faults\]{after}$"):
+        plan(Schedule(1, 1), 4, delays, steps=1)
