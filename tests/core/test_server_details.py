@@ -32,7 +32,8 @@ def test_half_of_the_clients_at_fault_do_not_end_the_run():
         server.receive(make_update(job, server.model, delta=HUGE))
     send(server, jobs[2])
     received = send(server, jobs[3])
-    assert (received.step, received.retracted) == (None, jobs[:2])
+    assert (received.step, received.retracted, received.refused) == (None, jobs[:2], None)
+    assert server.refused == {"step not finite": 2}
     assert server.updates.keys() == {job.id for job in server.ledger.buffer} == {job.id for job in jobs[2:]}
 
 
