@@ -7,7 +7,7 @@ import torch
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Job
-from fadas.core.model import Model
+from fadas.core.model import NOTHING, Model
 from fadas.core.trial_step import trial_step
 from fadas.errors import ConfigError
 from helpers.updates import make_update
@@ -99,6 +99,8 @@ def test_delta_that_is_not_a_number_has_not_been_written_to():
 
 def test_update_rule_without_parts_may_fail_with_its_own_error():
     class Rule:
+        exchange = NOTHING
+
         def step_size(self, step):
             return 1.0
 

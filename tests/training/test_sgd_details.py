@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from fadas.algorithms.companions import ControlVariates, StepCount
 from fadas.core.ledger import Job
 from fadas.rng import BATCHES, mix
 from fadas.tasks.task import Subsets, Task
@@ -123,6 +124,10 @@ class Mine(LocalSGD):
         (LocalSGD(mu=0.1), False),
         (LocalSGD(clip=1.0), False),
         (LocalSGD(schedule=Cosine(5)), False),
+        (LocalSGD(warmup=1), False),
+        (LocalSGD(decoupled=True), False),
+        (LocalSGD(companion=ControlVariates()), False),
+        (LocalSGD(companion=StepCount()), True),
         (LocalSGD(mu=0.1, clip=1.0, schedule=Cosine(5)), False),
         (Mine(), False),
     ],
@@ -134,14 +139,27 @@ def test_only_sgd_itself_is_plain(local, plain):
 @pytest.mark.parametrize("factor", [1e-300, 0.5, 1.0, 3.0])
 def test_rate_follows_its_schedule(factor):
     local = LocalSGD(lr=0.5, schedule=lambda version: factor * version)
-    assert local.at(1) == LocalSGD(lr=0.5 * factor)
-    assert LocalSGD(lr=0.5).at(7) == LocalSGD(lr=0.5)
+    assert local.for_job(Job(0, 0, 1), 5, 0) == LocalSGD(lr=0.5 * factor)
+    plain = LocalSGD(lr=0.5)
+    assert plain.for_job(Job(0, 0, 7), 5, 0) is plain
+
+
+def test_steps_follow_their_law():
+    def law(job, examples, seed):
+        return job.id + 10 * job.client + 100 * examples + 1000 * seed
+
+    assert LocalSGD(steps=law).for_job(Job(1, 2, 9), 3, 4) == LocalSGD(steps=4321)
+    both = LocalSGD(lr=0.5, steps=law, schedule=lambda version: version / 2).for_job(Job(1, 2, 9), 3, 4)
+    assert both == LocalSGD(lr=2.25, steps=4321)
+    with pytest.raises(ValueError, match="the number of local steps depends on the job"):
+        LocalSGD(steps=law).batches(5)
+    assert LocalSGD(steps=law, batch_size=4).short_batch(10) == 2
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("inf"), float("nan")])
 def test_schedule_that_is_not_positive_is_refused(factor):
     with pytest.raises(ValueError, match=f"the schedule of the local rate must be positive, got {factor} at version 4"):
-        LocalSGD(schedule=lambda version: factor).at(4)
+        LocalSGD(schedule=lambda version: factor).for_job(Job(0, 0, 4), 5, 0)
 
 
 def test_gradients_are_shortened_and_never_lengthened():

@@ -1,15 +1,12 @@
 """The step of zeros that a deployment tries before it opens its folder."""
 
-import pytest
-
-pytest.importorskip("flwr")
 import torch
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.core.ledger import Ledger, Schedule
 from fadas.core.model import Model
 from fadas.core.server import Server
-from fadas.flower.preflight import try_one_step
+from fadas.core.trial_step import try_one_step
 
 
 class Watching:
