@@ -108,3 +108,20 @@ def test_membership_ends_when_client_leaves():
     assert not ledger.is_member(0)
     ledger.join(0)
     assert ledger.is_member(0)
+
+
+def test_members_are_those_that_have_not_left():
+    ledger = make_open_ledger(concurrency=2)
+    for client in range(4):
+        ledger.join(client)
+    assert ledger.members == 4
+    busy, idle = ledger.running[0].client, 3
+    ledger.leave(busy)
+    assert ledger.members == 3, "it still has a job"
+    ledger.leave(idle)
+    assert ledger.members == 2
+    ledger.drop(ledger.running[0])
+    assert ledger.members == 2
+    ledger.join(busy)
+    ledger.join(idle)
+    assert ledger.members == 4

@@ -197,5 +197,6 @@ def test_saved_votes_must_be_possible(vote):
     for length in (LATEST, 0.0):
         with pytest.raises(ValueError, match="the reference must be a finite number"):
             recent.load_state({"votes": [], "length": length})
-    recent.load_state({"votes": [[0, 0.0, 5]], "length": 1.0})
+    recent.load_state({"votes": [[0, 0.0, 1], [3, 1e99, 1e99]], "length": 0.5})
     assert recent.knows(0)
+    assert recent.state() == {"votes": [[0, 0.0, 1], [3, 1e99, 1e99]], "length": 0.5}

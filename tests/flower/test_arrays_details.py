@@ -98,6 +98,13 @@ def test_wide_arrays_keep_their_bits_until_they_change():
     assert other["t"].numpy()[0] == 0.2
 
 
+def test_only_wide_arrays_are_kept():
+    """The others lose nothing in the server's 32 bits, but for the sign of zero."""
+    layout = make_layout(w=F32([1.0]), s=F32([-0.0]), t=F64([-0.0]), u=F16([-0.0]))
+    record = layout.to_record(Model(torch.ones(1), torch.zeros(3)))
+    assert [np.signbit(record[name].numpy()[0]) for name in "stu"] == [False, True, False]
+
+
 def test_reply_takes_missing_statistics_from_its_start():
     layout = make_layout(w=F32([1.0]), s=F32([2.0]), t=F32([3.0]))
     base = Model(torch.zeros(1), torch.tensor([20.0, 30.0]))

@@ -1,6 +1,8 @@
 """The summary of a deployment, and folders that are refused before anything is written."""
 
+import hashlib
 import json
+import re
 import tomllib
 
 import numpy as np
@@ -12,9 +14,11 @@ from flwr.app import MetricRecord
 
 import fadas
 from fadas.errors import ConfigError
-from fadas.runs.folder import claim
+from fadas.flower.journal import _describe
+from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
+from fadas.runs.folder import checkpoints, claim
 from fadas.runs.reader import read_run
-from helpers.flower import INITIAL, ONE, TWO, Node, answer_error, stop_server_after
+from helpers.flower import INITIAL, ONE, TWO, Node, answer_error, find_lines, stop_server_after
 from helpers.folders import read_files
 
 
@@ -106,3 +110,51 @@ def test_settings_are_written_in_words(play, tmp_path):
     parts = {"type": "Algorithm", "combine": "Mean()", "optimizer": "SGD(momentum=0.0)", "refill": "'arrival'"}
     parts |= {"step_size": "Constant(eta=1.0)", "buffer": "None", "statistics": "1.0"}
     assert config["algorithms"] == {"fadas": parts}
+
+
+class Own:
+    """A user's part without a repr, which holds an object that prints its address."""
+
+    def __init__(self):
+        self.scale, self.something = 0.5, object()
+
+
+class Slotted:
+    """A user's part without parameters."""
+
+    __slots__ = ()
+
+
+def test_parts_are_described_in_words_that_are_equal_in_every_process():
+    words = _describe(fadas.Algorithm(Own(), fadas.algorithms.SGD(), Slotted()))
+    assert words["type"] == "Algorithm"
+    assert words["combine"] == "Own({'scale': 0.5, 'something': <object object>})"
+    assert words["optimizer"] == "SGD(momentum=0.0)"
+    assert re.fullmatch(r"<.*Slotted object>", words["step_size"])
+    assert words["statistics"] == "1.0", "as format 1 stored the default"
+    assert _describe(fadas.Algorithm(statistics=0.25))["statistics"] == "0.25"
+    assert _describe(Own()) == {"type": "Own", "scale": "0.5", "something": "<object object>"}
+
+
+def test_checkpoint_that_knows_fewer_records_than_steps_is_passed_over(play, tmp_path):
+    """The part of metrics.jsonl that it names is intact, but its last step is not the checkpoint's."""
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(8))}, concurrency=1)
+    folder = tmp_path / "fadas-0"
+    first = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)[0]
+    for path in checkpoints(folder):
+        tensors, values = read_checkpoint(path)
+        values["metrics"] = [len(first), hashlib.sha256(first).hexdigest()]
+        write_checkpoint(folder, int(path.stem.removeprefix("checkpoint-")), tensors, values)
+    with pytest.raises(ConfigError, match="none of its checkpoints can be used"):
+        play({ONE: Node()}, concurrency=1)
+    assert find_lines(play.log, "cannot be used: metrics.jsonl ends at step 1, the checkpoint at step 8")
+    assert find_lines(play.log, "cannot be used: metrics.jsonl ends at step 1, the checkpoint at step 7")
+
+
+def test_checkpoint_before_the_first_step_belongs_to_no_record(play):
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(1))}, concurrency=1, buffer=2)
+    play({ONE: Node()}, concurrency=1, buffer=2)
+    assert not find_lines(play.log, "cannot be used")
+    assert {job["id"] for job in play.records[0]["jobs"]} == {0, 2}, "the update of the first job was kept"

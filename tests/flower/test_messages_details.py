@@ -8,11 +8,12 @@ import torch
 pytest.importorskip("flwr")
 import numpy as np
 from flwr.app import DEFAULT_TTL, Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model
 from fadas.flower.arrays import ArrayLayout, is_trainable
-from fadas.flower.messages import job_seed, parse_reply, train_message
+from fadas.flower.messages import error_reason, job_seed, parse_reply, train_message
 from helpers.flower import patch_flower
 
 ARRAYS = ArrayRecord({"w": Array(np.array([1.0, 2.0], np.float32))})
@@ -78,3 +79,23 @@ def test_reply_needs_exactly_one_record_of_arrays():
 def test_job_seed_stays_what_it_was():
     """A resumed deployment sends the same seeds."""
     assert job_seed(bytes(32), 5) == 2892055950812129626
+
+
+@pytest.mark.parametrize(("loss", "kept"), [(9.9e99, True), (-9.9e99, True), (1e100, False), (-1e100, False)])
+def test_loss_that_no_file_may_hold_is_unknown(loss, kept):
+    assert parse({"loss": loss}).metrics == {"loss": pytest.approx(loss if kept else math.nan, nan_ok=True)}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (ErrorCode.MESSAGE_UNAVAILABLE, "expired"),
+        (ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "expired"),
+        (ErrorCode.UNKNOWN, "error 0"),
+        (ErrorCode.NODE_UNAVAILABLE, "error 5"),
+        (10**9, "error"),
+        (-1, "error"),
+    ],
+)
+def test_error_is_told_by_a_known_code(code, reason):
+    assert error_reason(code) == reason

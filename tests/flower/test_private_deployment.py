@@ -1,6 +1,8 @@
 """Differential privacy in a deployment: nobody can compute the noise, and no noisy model is released twice."""
 
 import json
+import sys
+from statistics import NormalDist
 
 import pytest
 
@@ -10,11 +12,11 @@ import torch
 from flwr.app import MetricRecord
 
 import fadas
-from fadas.algorithms.privacy import Private, SecurePrivate, epsilon, secure_normal
+from fadas.algorithms.privacy import Private, SecurePrivate, Spending, epsilon, secure_normal
 from fadas.core.ledger import Step
 from fadas.runs.checkpoint import read_checkpoint
 from fadas.runs.folder import checkpoints
-from helpers.flower import AMOUNT, INITIAL, ONE, TWO, Node, answer_trained, find_lines, stop_server_after
+from helpers.flower import AMOUNT, INITIAL, ONE, THREE, TWO, Node, answer_trained, find_lines, stop_server_after
 
 PRIVATE = fadas.Algorithm(Private(clip=10.0, noise=0.5))
 
@@ -42,6 +44,21 @@ def test_secure_noise_is_standard_normal_and_never_repeats():
     assert not (one == two).all()
     assert abs((one * two).mean()) < 0.005
     assert len(secure_normal(0)) == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 24])
+def test_secure_noise_has_as_many_numbers_as_asked_for(size, monkeypatch):
+    monkeypatch.setattr("fadas.algorithms.privacy._BLOCK", 8)
+    assert secure_normal(size).shape == (size,)
+
+
+def test_secure_noise_is_the_quantile_of_52_secure_bits(monkeypatch):
+    """The other bits of each word do not count. Zero and one, whose quantiles are infinite, cannot occur."""
+    words = [0, 1, 2, 3, 2**51, 2**52 - 1, 2**52, 2**53 - 1, 2**64 - 1, 2**63, 0xF00 << 52 | 2**50 + 12345]
+    content = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
+    monkeypatch.setattr("os.urandom", lambda size: content[:size])
+    exact = [NormalDist().inv_cdf(((word & 2**52 - 1) + 0.5) / 2**52) for word in words]
+    assert secure_normal(len(words)).tolist() == pytest.approx(exact, rel=1e-5, abs=1e-7)
 
 
 def test_only_deployments_draw_from_secure_source():
@@ -114,3 +131,36 @@ def test_interrupted_private_run_of_older_code_continues(play, tmp_path):
     assert "Secure" not in config
     play({ONE: Node(), TWO: Node()}, algorithm=PRIVATE, check=False)
     assert json.loads((tmp_path / "fadas-0" / "summary.json").read_text())["privacy"]["epsilon"] > 0
+
+
+def test_charge_for_a_lost_release_outlives_another_crash(play, tmp_path):
+    """The server dies again before the first update after the damage. The step is charged once."""
+    options = {"algorithm": PRIVATE, "steps": 6, "concurrency": 1, "check": False}
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(3))}, **options)
+    newest, older = checkpoints(tmp_path / "fadas-0")
+    done, spent = (read_checkpoint(older)[1][name] for name in ("version", "spent"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(KeyboardInterrupt):
+        play({ONE: Node(stop_server_after(0))}, **options)
+    play({ONE: Node()}, **options)
+    assert len(find_lines(play.log, "a step may have been lost")) == 1
+    assert play.last["privacy"]["epsilon"] == epsilon(0.5, 1e-5, dict(spent)[0] + 1 + 6 - done)
+
+
+def test_newcomer_is_charged_for_updates_to_come_of_nodes_that_are_away(play, monkeypatch):
+    """A node that left during its job may be the newcomer under another name. A node that is present is not."""
+    admitted, admit = [], Spending.admit
+
+    def watch(spending, client, waiting, size):
+        admitted.append((client, list(waiting), size))
+        admit(spending, client, admitted[-1][1], size)
+
+    monkeypatch.setattr(Spending, "admit", watch)
+    nodes = {
+        ONE: Node(latency=9.0),
+        TWO: Node(latency=9.0, spans=((0.0, 2.5),)),
+        THREE: Node(latency=1.0, spans=((5.5, 1e9),)),
+    }
+    play(nodes, algorithm=PRIVATE, steps=3, concurrency=3, buffer=2, check=False, deadline=20.0)
+    assert admitted == [(0, [], 2), (1, [], 2), (2, [1], 2)]

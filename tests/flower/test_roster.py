@@ -30,3 +30,33 @@ def test_newcomer_takes_place_of_longest_absent_node():
     roster = again
     assert update_roster(1, 7, 9) == [2]
     assert update_roster(1, 7, 9, 3) == [3], "its place is taken, and no node is absent"
+
+
+def test_node_leaves_once_and_keeps_its_number():
+    roster = Roster()
+    assert roster.admit({7, 8}, []) == [0, 1]
+    assert (roster.nodes, roster.absent, roster.present) == ([7, 8], [0, 1], set())
+    roster.join(1)
+    assert (roster.absent, roster.present) == ([0], {1})
+    assert roster.leave(1) is True
+    assert roster.leave(1) is False, "it was absent before"
+    assert (roster.nodes, roster.absent, roster.present) == ([7, 8], [0, 1], set())
+
+
+@pytest.mark.parametrize(
+    ("absent", "ids", "busy", "nodes"),
+    [
+        ([0, 1, 2], {9}, [], [9, 12, 13]),
+        ([1, 0, 2], {9}, [], [11, 9, 13]),
+        ([1, 0, 2], {9}, [1], [9, 12, 13]),
+        ([1, 0, 2], {9, 12}, [], [9, 12, 13]),  # its node is back
+        ([1, 0], {9, 11}, [1], [11, 12, 13, 9]),
+        ([2], {8, 9}, [], [11, 12, 8, 9]),
+        ([], {11, 12, 13}, [], [11, 12, 13]),
+    ],
+)
+def test_newcomer_takes_first_free_place(absent, ids, busy, nodes):
+    roster = Roster()
+    roster.nodes, roster.absent = [11, 12, 13], list(absent)
+    roster.admit(ids, busy)
+    assert roster.nodes == nodes

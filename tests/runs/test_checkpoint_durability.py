@@ -105,3 +105,23 @@ def test_writer_that_has_just_finished_pauses_though_nobody_waited(tmp_path, slo
     assert not writer.ready()
     slow_disk.now += 18.0
     assert writer.ready()
+
+
+def test_writer_of_a_machine_that_has_just_started_is_ready(monkeypatch):
+    """The clock counts from the start of the machine."""
+    clock = Clock()
+    clock.now = 0.0
+    monkeypatch.setattr(checkpoint, "time", clock)
+    writer = checkpoint.BackgroundWriter()
+    assert writer.ready()
+    writer.close()
+
+
+def test_old_checkpoint_that_another_process_removes_is_no_error(tmp_path, monkeypatch):
+    def list_with_removed(folder):
+        return [*checkpoints(folder), tmp_path / "checkpoint-000000000.ckpt", tmp_path / "checkpoint-000000001.ckpt"]
+
+    monkeypatch.setattr(checkpoint, "checkpoints", list_with_removed)
+    for step in (5, 6, 7):
+        checkpoint.write_checkpoint(tmp_path, step, {"x": torch.ones(3)}, {})
+    assert len(list(tmp_path.iterdir())) == 2

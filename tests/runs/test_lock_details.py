@@ -141,3 +141,20 @@ def test_lock_file_is_closed_before_removal_without_fcntl(tmp_path, monkeypatch)
     monkeypatch.setattr(type(place), "unlink", refuse_open_file)
     lock.release(place)
     assert not place.exists()
+
+
+def test_empty_folder_is_removed_while_its_lock_is_held(tmp_path, monkeypatch):
+    """Otherwise another process could lock a file that is about to be removed."""
+    place = tmp_path / "a-0"
+    lock.acquire(place)
+    file = lock._held[place.resolve()]
+    unlink, closed = type(place).unlink, []
+
+    def watch(path):
+        closed.append(file.closed)
+        unlink(path)
+
+    monkeypatch.setattr(type(place), "unlink", watch)
+    lock.release(place)
+    assert closed == [False]
+    assert file.closed

@@ -1,8 +1,11 @@
 """Every field of a summary, and what summary.json holds of it."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
-from fadas.runs.summary import Summary, require_counts, require_seeds, summarise
+from fadas.runs.summary import Summary, Tally, require_counts, require_possible, require_seeds, summarise
 from helpers.folders import make_record, make_summary
 
 FIRST = make_record(1, 0.2, (0, 1), time=4.0, updates=2, dropped=1, expired=1, refused={"dropped": 1})
@@ -79,3 +82,57 @@ def test_counts_and_seeds_are_bounded_exactly():
     for seed in (-1, 2**64):
         with pytest.raises(ValueError, match=rf"a seed must be from 0 to 2\^64 - 1, got {seed}"):
             require_seeds([seed])
+
+
+POSSIBLE = make_summary([FIRST, LAST])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": -1}, "step must be from 0 to 2^53, got -1"),
+        ({"updates": -1}, "updates must be from 0 to 2^53, got -1"),
+        ({"place": -1}, "place must be from 0 to 2^53, got -1"),
+        ({"dropped": -1}, "dropped must be from 0 to 2^53, got -1"),
+        ({"expired": 2**53 + 1}, "expired must be from 0 to 2^53, got 9007199254740993"),
+        ({"refused": {"late": -1}}, "refused.late must be from 0 to 2^53, got -1"),
+        ({"privacy": {"epsilon": -0.5}}, "privacy.epsilon must be at least 0, got -0.5"),
+        ({"time": -0.5}, "time must be at least 0, got -0.5"),
+        ({"wall": -0.5}, "wall must be at least 0, got -0.5"),
+        ({"accuracy_std": -0.5}, "accuracy_std must be at least 0, got -0.5"),
+        ({"time_to_target": -0.5}, "time_to_target must be at least 0, got -0.5"),
+        ({"tau_max": -1}, "tau_max must be at least 0, got -1"),
+        ({"tau_avg": -0.5}, "tau_avg must be at least 0, got -0.5"),
+        ({"tau_med": -0.5}, "tau_med must be at least 0, got -0.5"),
+        ({"seed": -1}, "a seed must be from 0 to 2^64 - 1, got -1"),
+        ({"diverged": ""}, "diverged must say why"),
+        ({"experiment": "e" * 256}, "experiment must have at most 255 characters"),
+        ({"algorithm": "a" * 256}, "algorithm must have at most 255 characters"),
+    ],
+    ids=str,
+)
+def test_impossible_summary_is_refused_in_these_words(change, message):
+    require_possible(POSSIBLE)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        require_possible(replace(POSSIBLE, **change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": 0, "updates": 0, "dropped": 2**53, "place": 2**53, "refused": {"late": 0}},
+        {"time": 0.0, "wall": 0.0, "accuracy_std": None, "time_to_target": None, "privacy": None},
+        {"tau_max": 0, "tau_avg": 0.0, "tau_med": 0.0, "seed": 2**64 - 1, "diverged": "_"},
+        {"experiment": "e" * 255, "algorithm": "a" * 255},
+    ],
+    ids=str,
+)
+def test_bounds_of_a_summary_are_possible(change):
+    assert require_possible(replace(POSSIBLE, **change)) is None
+
+
+def test_tally_before_the_first_record_lacks_no_evaluation():
+    tally = Tally(target=0.5)
+    assert (tally.step, tally.lacks_evaluation) == (0, False)
+    tally.add(make_record(4))
+    assert (tally.step, tally.lacks_evaluation) == (4, True)

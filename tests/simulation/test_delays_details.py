@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,3 +122,10 @@ def test_changed_table_is_noticed(tmp_path):
     assert bind(Table(table.path), 1)(0, 1.0) == 3.0
     with pytest.raises(ValueError, match=r"cannot read the delay table .*nowhere.csv: No such file"):
         Table(str(tmp_path / "nowhere.csv")).file_digest()
+
+
+def test_table_that_vanishes_after_its_digest_was_taken_is_named(tmp_path, monkeypatch):
+    table = write_table(tmp_path, "client,low,high\n0,1,2\n")
+    monkeypatch.setattr(Table, "file_digest", lambda self: Path(self.path).unlink())
+    with pytest.raises(ValueError, match=r"^cannot read the delay table .*delays.csv: No such file or directory$"):
+        bind(table, 1)

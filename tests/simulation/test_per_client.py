@@ -77,3 +77,15 @@ def test_plan_without_limit_is_unchanged():
     one, other = (plan(replace(FADAS().schedule(4, 2), per_client=k), 8, Mild(), steps=50) for k in (None, 0))
     assert (one.ended == other.ended).all()
     assert (one.arrivals.ravel() == one.ended[one.outcome[one.ended] == 0]).all()
+
+
+@pytest.mark.parametrize("refill", ["arrival", "update"])
+def test_run_that_stops_while_an_update_waits_resumes_with_same_bits(refill):
+    (_, unbroken), (_, first), (_, second) = (make(refill, "wait", clients=9) for _ in range(3))
+    expected, inner = [record.as_dict() for record in unbroken], first.server.receive
+    first.server.receive = lambda update: (inner(update), first.server.waiting and first.stop())[0]
+    records = [record.as_dict() for record in first]
+    assert first.server.waiting
+    snapshot.restore(second, *snapshot.take(first))
+    assert records + [record.as_dict() for record in second] == expected
+    assert torch.equal(second.server.model.params, unbroken.server.model.params)

@@ -120,7 +120,7 @@ def _vector(values: Mapping[str, np.ndarray], shapes: Shapes) -> Tensor:
             raise ValueError(f"array {name!r} must have the shape {shape}, got {values[name].shape}")
         if values[name].dtype.kind != "f":
             raise ValueError(f"array {name!r} must hold floating-point numbers, got {values[name].dtype}")
-    pieces = [torch.from_numpy(values[name].astype(np.float32, copy=True).ravel()) for name in shapes]
+    pieces = [torch.from_numpy(values[name].astype(np.float32).ravel()) for name in shapes]
     return torch.cat(pieces) if pieces else torch.zeros(0)
 
 
