@@ -163,7 +163,7 @@ def test_probe_measures_batches_as_a_whole(task):
         return collect(job)
 
     simulation.executor.collect = collect_in_batches
-    assert probe(simulation, 60).update == pytest.approx(0.03, rel=0.5)
+    assert 0.02 < probe(simulation, 60).update < 0.15  # 0.03 on a quiet machine; a batch costs 0.3
 
 
 def test_time_is_in_words():

@@ -110,7 +110,12 @@ def has_loaded(pid: int, library: str) -> bool:
 
 
 def count_children(pid: int) -> int:
-    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    """Count the processes that a process has started. The ldconfig that a torch with CUDA starts is left out."""
+    count = 0
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):  # it has just ended
+            count += Path(f"/proc/{child}/comm").read_text() != "ldconfig\n"
+    return count
 
 
 def find_session(session: int) -> dict[str, str]:
