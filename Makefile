@@ -18,9 +18,9 @@ lint: .venv/.dev
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-# The documentation site, in site/.
+# The documentation site, in site/. All pages are written (-a): a new page must appear in everyone's navigation.
 docs: .venv/.dev
-	$(BIN)/python -m sphinx -n -q -d build/doctrees docs site
+	$(BIN)/python -m sphinx -a -n -q -d build/doctrees docs site
 
 docs-serve: docs
 	@echo 'http://127.0.0.1:$(PORT) (Ctrl-C ends it)'
