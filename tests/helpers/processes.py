@@ -27,7 +27,9 @@ def _read_errors(process) -> str:
 
 
 def count_lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    with contextlib.suppress(FileNotFoundError):  # not written yet, or just deleted by a run that starts over
+        return path.read_bytes().count(b"\n")
+    return 0
 
 
 def restore_interrupt() -> None:
