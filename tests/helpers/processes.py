@@ -112,12 +112,20 @@ def has_loaded(pid: int, library: str) -> bool:
 
 
 def count_children(pid: int) -> int:
-    """Count the processes that a process has started. The ldconfig that a torch with CUDA starts is left out."""
-    count = 0
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(OSError):  # it has just ended
-            count += Path(f"/proc/{child}/comm").read_text() != "ldconfig\n"
-    return count
+    """Count the processes that a process has started, without those that run another program.
+
+    A torch with CUDA starts `ldconfig` while it loads. A process that has just been started has the name of its parent.
+    """
+
+    def read_names():
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):  # it has just ended
+                yield child, Path(f"/proc/{child}/comm").read_text()
+
+    first = dict(read_names())
+    if first:
+        time.sleep(0.005)
+    return sum(name == first.get(child) != "ldconfig\n" for child, name in read_names())
 
 
 def find_session(session: int) -> dict[str, str]:
