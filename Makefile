@@ -18,9 +18,9 @@ lint: .venv/.dev
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
-# The documentation site, in site/.
+# The documentation site, in site/. All pages are written (-a): a new page must appear in everyone's navigation.
 docs: .venv/.dev
-	$(BIN)/python -m sphinx -n -q -d build/doctrees docs site
+	$(BIN)/python -m sphinx -a -n -q -d build/doctrees docs site
 
 docs-serve: docs
 	@echo 'http://127.0.0.1:$(PORT) (Ctrl-C ends it)'
@@ -56,7 +56,7 @@ test-browser: .venv/.dev
 test-crash: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/system/test_crash.py -rA
 
-# A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed: seven minutes.
+# A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed; a straggler: twelve minutes.
 test-flower: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_FLOWER=1 $(BIN)/python -m pytest tests/flower/test_superlink*.py -rA
 

@@ -1,5 +1,6 @@
 """`fadas deploy init --from`: the app trains as the experiment says."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -82,6 +83,28 @@ def test_app_has_settings_of_experiment(folder, label):
     assert own.items() <= config.items()
     assert (config["num-server-rounds"], config["num-partitions"], config["seed"]) == (34, 6, 7)
     assert "num-supernodes=6" in Path("app/README.md").read_text()
+
+
+def test_own_method_of_experiment_goes_with_the_app(folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    Path("halves.py").write_text(
+        "import fadas\n\ndef Half(eta: float = 1.0):\n    return fadas.FedBuff(eta=eta / 2)\n\n"
+        "class Same(fadas.algorithms.Mean):\n    pass\n"
+    )
+    Path("own.toml").write_text(
+        EXPERIMENT + '[algorithms.half]\npreset = "halves:Half"\neta = 0.5\n'
+        '[algorithms.same]\npreset = "fadas"\ncombine = "halves:Same"\n'
+    )
+    for label in ("half", "same"):
+        code, out, err = call_fadas("deploy", "init", label, "--from", "own.toml", "--only", label, "--allow-code")
+        assert code == 0, err
+        assert "halves.py" in out
+        assert (folder / label / "halves.py").read_text() == Path("halves.py").read_text()
+        assert "| `halves.py` | your own method |" in (folder / label / "README.md").read_text()
+        config = tomllib.loads((folder / label / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        assert algorithm_from_run_config(config) == resolve(read_experiment(Path("own.toml")), label, 7).algorithm
+    assert config["algorithm-combine"] == "halves:Same"
+    sys.modules.pop("halves")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """An app's settings as an algorithm and a schedule."""
 
+import sys
+
 import pytest
 
 pytest.importorskip("flwr")
 
 import fadas
-from fadas.algorithms import AMSGrad, Clipped, Constant, DelayAdaptive, Private, Trimmed
+from fadas.algorithms import SGD, AMSGrad, Clipped, Constant, DelayAdaptive, Mean, Private, Trimmed
 from fadas.flower import AsyncStrategy
 
 
@@ -41,6 +43,49 @@ def test_custom_algorithm_is_made_of_named_parts():
     )
     assert made.algorithm == fadas.Algorithm(Trimmed(2), AMSGrad(beta1=0.8), DelayAdaptive(0.3, 4))
     assert made.schedule.per_client == 1, "the default of robust rules"
+
+
+OWN = """
+import fadas
+from fadas.algorithms import Constant, Mean, SGD
+
+SCALE = 2.0
+
+def Double(eta: float = 1.0):
+    return fadas.Algorithm(Mean(), SGD(), Constant(SCALE * eta))
+"""
+
+
+@pytest.fixture
+def own_module(monkeypatch, tmp_path):
+    """A module beside an app, whose settings may name it without further permission."""
+    monkeypatch.delenv("FADAS_ALLOW_CODE")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "ownrule.py").write_text(OWN)
+    yield
+    sys.modules.pop("ownrule", None)
+
+
+def test_app_may_name_its_own_method(own_module):
+    options = options_of(algorithm="ownrule:Double", algorithm_eta=0.5)
+    assert options.algorithm == fadas.Algorithm(Mean(), SGD(), Constant(1.0))
+    assert options.name == "Double"
+    parts = options_of(algorithm="custom", algorithm_combine="fadas.algorithms:Trimmed", algorithm_combine_trim=2)
+    assert parts.algorithm.combine == Trimmed(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ownrule:Duble", "cannot import algorithm 'ownrule:Duble' in the app: "),
+        ("nothing:Double", "cannot import algorithm 'nothing:Double' in the app: No module named 'nothing'"),
+        ("ownrule:SCALE", "algorithm 'ownrule:SCALE' must be a class or a function, got float"),
+    ],
+)
+def test_own_method_that_cannot_be_used_is_named(own_module, name, message):
+    with pytest.raises(fadas.ConfigError) as refused:
+        options_of(algorithm=name)
+    assert message in str(refused.value)
 
 
 def test_zero_per_client_lifts_limit_of_robust_rules():

@@ -27,7 +27,9 @@ def _read_errors(process) -> str:
 
 
 def count_lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    with contextlib.suppress(FileNotFoundError):  # not written yet, or just deleted by a run that starts over
+        return path.read_bytes().count(b"\n")
+    return 0
 
 
 def restore_interrupt() -> None:
@@ -108,7 +110,20 @@ def has_loaded(pid: int, library: str) -> bool:
 
 
 def count_children(pid: int) -> int:
-    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    """Count the processes that a process has started, without those that run another program.
+
+    A torch with CUDA starts `ldconfig` while it loads. A process that has just been started has the name of its parent.
+    """
+
+    def read_names():
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):  # it has just ended
+                yield child, Path(f"/proc/{child}/comm").read_text()
+
+    first = dict(read_names())
+    if first:
+        time.sleep(0.005)
+    return sum(name == first.get(child) != "ldconfig\n" for child, name in read_names())
 
 
 def find_session(session: int) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -104,7 +104,7 @@ def algorithm_from_run_config(config: Mapping[str, Any]) -> Algorithm:
     Args:
         config: The run config. `algorithm` is a preset, `algorithm-*` are its parameters. `algorithm-combine`,
             `algorithm-optimizer` and `algorithm-step-size` exchange a part of it; `algorithm-combine-*` are parameters
-            of the part.
+            of the part. A name such as "module:Name" is the user's own code in the app.
 
     Raises:
         ConfigError: A setting is unknown, missing or invalid. The message names the app's key.
@@ -175,7 +175,7 @@ def _compose(preset: str, table: Mapping[str, Any]) -> Algorithm:
     """Return a preset with its parameters, and with any of its parts exchanged."""
     own = {key: value for key, value in table.items() if not any(f"{key}_".startswith(f"{part}_") for part in _PARTS)}
     parts = {part: made for part in _PARTS if (made := _make_part(part, table)) is not None}
-    factory = lookup(ALGORITHMS, "algorithm", preset)
+    factory = _find(ALGORITHMS, "algorithm", preset)
     # Parts are set by keys of their own, also those of the preset "custom".
     check_arguments(factory, own, "algorithm", also_known=[part for part in _PARTS if factory is not Algorithm])
     algorithm = replace(build(factory, own, "algorithm"), **parts)
@@ -194,7 +194,7 @@ def _make_part(part: str, table: Mapping[str, Any]) -> Any:
     begin = f"{part}_"
     arguments = {key.removeprefix(begin): table[key] for key in table if key.startswith(begin)}
     if part in table:
-        return build(lookup(registry, kind, table[part]), arguments, where)
+        return build(_find(registry, kind, table[part]), arguments, where)
     if arguments:
         raise ConfigError(f"{where} is missing: {where}.{min(arguments)} needs it; known: {', '.join(registry)}")
     return None
@@ -214,7 +214,7 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
         >>> task = task_from_run_config({"task": "digits", "num-partitions": 8, "seed": 1, "task-alpha": 0.5})
     """
     name = str(config["task"])
-    make = _import_task(name) if ":" in name else lookup(TASKS, "task", name)
+    make = _find(TASKS, "task", name)
     table = {key.removeprefix("task-").replace("-", "_"): config[key] for key in config if key.startswith("task-")}
     takes, _ = parameters_of(make, name)
     common = {"clients": int(config["num-partitions"]), "seed": int(config.get("seed", 0))}
@@ -225,10 +225,15 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
     return task
 
 
-def _import_task(name: str) -> Any:
-    """Return the user's function. An app is the user's own code, so it needs no permission to import."""
-    module, _, function = name.partition(":")
+def _find(registry: Registry, kind: str, name: Any) -> Callable[..., Any]:
+    """Return a registry's entry, or the user's own code. An app is the user's own code, so it needs no permission."""
+    if not isinstance(name, str) or name in registry or ":" not in name:
+        return lookup(registry, kind, name)
+    module, _, attribute = name.partition(":")
     try:
-        return getattr(import_module(module), function)
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"cannot import task {name!r} in the app: {first_line(error)}") from error
+        raise ConfigError(f"cannot import {kind} {name!r} in the app: {first_line(error)}") from error
+    if not callable(found):
+        raise ConfigError(f"{kind} {name!r} must be a class or a function, got {type(found).__name__}")
+    return found

@@ -121,7 +121,7 @@ class AsyncStrategy(Strategy):
         }
         if not (given.get("folder") or options.get("folder")):
             log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
-        name = str(config.get("algorithm", "fadas"))
+        name = str(config.get("algorithm", "fadas")).rpartition(":")[2]  # of "mine:Method" the last part
         return cls(algorithm, schedule, name=name, **{**given, **options})
 
     def summary(self) -> None:

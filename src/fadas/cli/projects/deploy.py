@@ -1,6 +1,7 @@
 """Real deployments: `fadas deploy init` writes a Flower app."""
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ def init(
 ) -> None:
     """Write a small, complete Flower app: README.md, pyproject.toml and three files in app/.
 
-    A task of your own is looked for in the current folder. Its module is copied into the app.
+    A task or a method of your own is looked for in the current folder. Its module is copied into the app.
     """
     from importlib.resources import files
     from importlib.util import find_spec
@@ -67,19 +68,21 @@ def init(
         task = settings["task"]
     elif only:
         raise ConfigError("--only needs --from, the experiment to take the algorithm from")
-    own = _read_own_task(task) if ":" in task else {}
+    own = _read_own("task", task) if ":" in task else {}
     if not own and not settings:
         _require_known(task)
+    rows = "".join(f"| `{path}` | your own data and model |\n" for path in own)
+    method = {path: text for kind, name in _methods(settings) for path, text in _read_own(kind, name).items()}
+    rows += "".join(f"| `{path}` | your own method |\n" for path in method if path not in own)
     source = files("fadas") / "flower" / "template"
     texts = {path: (source / f"{path.removeprefix('app/')}.txt").read_text(encoding="utf-8") for path in _FILES}
-    rows = "".join(f"| `{path}` | your own data and model |\n" for path in own)
     values = {"name": project_name(folder, "federation"), "task": task, "own": rows}
     filled = {path: fill_in(text, **values) for path, text in texts.items()}
     if settings:
         filled["pyproject.toml"] = fill_settings(filled["pyproject.toml"], settings)
         nodes = f"num-supernodes={settings['num-partitions']} "
         filled["README.md"] = filled["README.md"].replace("num-supernodes=8 ", nodes)
-    write_project(folder, {**filled, **own})
+    write_project(folder, {**filled, **own, **method})
     print_line("first add [superlink.sim] to ~/.flwr/config.toml. flower-superlink needs a terminal of its own.")
     if own:
         print_line("data are not sent: the task must use absolute paths, or an environment variable")
@@ -111,20 +114,27 @@ def _required(parameters: Any) -> set[str]:
     return {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
 
 
-def _read_own_task(task: str) -> dict[str, str]:
-    """Return the files of the module that has the user's task, by path relative to the current folder.
+def _methods(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the user's own code that the settings name as the method or its parts: kinds and names."""
+    kinds = {"algorithm": "algorithm", "algorithm-combine": "combine rule"}
+    kinds |= {"algorithm-optimizer": "optimizer", "algorithm-step-size": "step size"}
+    return [(kind, settings[key]) for key, kind in kinds.items() if ":" in settings.get(key, "")]
+
+
+def _read_own(kind: str, name: str) -> dict[str, str]:
+    """Return the files of the module that has the user's own code, by path relative to the current folder.
 
     Nothing is imported: the app runs the code, not this command.
     """
-    module, _, function = task.partition(":")
+    module, _, function = name.partition(":")
     path = Path(*module.split(".")).with_suffix(".py")
     try:
         text = path.read_text(encoding="utf-8")
         defined = [name for node in ast.parse(text).body for name in _names(node)]
     except (OSError, ValueError, SyntaxError) as error:
-        raise ConfigError(f"task {task!r}: cannot read {path} in the current folder: {first_line(error)}") from None
+        raise ConfigError(f"{kind} {name!r}: cannot read {path} in the current folder: {first_line(error)}") from None
     if path.parts[0] in ("app", "app.py"):
-        raise ConfigError(f"task {task!r}: the app has a package called app; choose another name for yours")
+        raise ConfigError(f"{kind} {name!r}: the app has a package called app; choose another name for yours")
     if function not in defined:
         raise unknown_name("function", f"{module}:{function}", [f"{module}:{name}" for name in defined])
     packages = [parent / "__init__.py" for parent in path.parents if (parent / "__init__.py").is_file()]
