@@ -8,7 +8,7 @@ import torch
 import fadas
 from fadas.executors import EXECUTORS, Batched, Inline, Processes
 from fadas.simulation import preflight
-from fadas.training import many_jobs
+from fadas.training.batched import many_jobs
 from fadas.training.sgd import LocalSGD
 from helpers.training import LOCAL, make_plan, make_task
 
