@@ -9,15 +9,13 @@
 | `job_state.py`      | the vectors of a job: what was sent, what the client keeps and returns        |
 | `flat_module.py`    | `FlatModule`, a torch module as flat vectors                                  |
 | `one_job.py`        | one job at a time: the reference                                              |
-| `many_jobs.py`      | many jobs in one call, by `vmap` or as a stacked chain                        |
-| `stacked.py`        | chains of layers for many models at once                                      |
-| `stacked_losses.py` | losses for these chains                                                       |
+| `batched/`          | many jobs in one call, by `vmap` or as a stacked chain                        |
 | `settings.py`       | local training from plain settings                                            |
 | `preflight.py`      | checks before a run                                                           |
 
 **A local step is written once**, as the method `step` of a local trainer. The plain SGD step, which most runs use, is
-written again where it is faster: `_run_mapped` in `many_jobs.py`, `Linear.learn` in `stacked.py`, and `Bench` in
-`executors/cuda.py`. Tests compare each with `one_job.py`.
+written again where it is faster: `_run_mapped` in `batched/many_jobs.py`, `Linear.learn` in `batched/layers.py`, and
+`Bench` in `executors/cuda.py`. Tests compare each with `one_job.py`.
 """
 
 from fadas.training.flat_module import FlatModule
