@@ -81,7 +81,6 @@ def test_error_of_optimizer_is_not_blamed_on_a_fitting_combine_rule():
         (lambda delta: [delta, {}, 0], "list"),
         (lambda delta: None, "NoneType"),
     ],
-    ids=str,
 )
 def test_result_of_combine_rule_is_described(result, kinds):
     def combine(state, step, updates, clients):
