@@ -9,15 +9,17 @@ from torch import nn
 
 from fadas import training
 from fadas.algorithms.companions import ControlVariates
+from fadas.algorithms.presets import FedBuff
 from fadas.core.ledger import Job
 from fadas.core.model import Model
+from fadas.errors import ConfigError
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from helpers.networks import make_chain, squared_errors
-from helpers.training import LOCAL_DECAY, assert_batch_agrees, make_task
+from helpers.training import LOCAL_DECAY, assert_batch_agrees, make_even_task, make_plan, make_task, run_simulation
 
 
 class Chain(nn.Module):
@@ -222,3 +224,16 @@ def test_embedding_is_stacked(model, local):
 def test_embedding_that_looks_at_the_whole_batch_is_not_stacked(options):
     flat = FlatModule(Words(**options))
     assert BatchTrainer(flat, make_words_task(lambda: Words(**options)), LOCAL_DECAY, 0).stacked is None
+
+
+@pytest.mark.parametrize("wrong", [10, -1])
+def test_index_beyond_an_embedding_is_refused(wrong):
+    """The next row of the stacked weights is one of another job."""
+    source = torch.Generator().manual_seed(0)
+    clients = [(torch.randint(0, 10, (12, 3), generator=source), torch.arange(12) % 3) for _ in range(6)]
+    task = make_even_task(lambda: nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 3)), clients=clients)
+    p = make_plan(FedBuff(), 6, steps=2)
+    run_simulation(p, task, FedBuff(), executor="batched")
+    clients[4][0][10, 0] = wrong
+    with pytest.raises(ConfigError, match=f"hold the index {wrong}, but the embedding has the rows 0 to 9"):
+        run_simulation(p, task, FedBuff(), executor="batched")

@@ -23,8 +23,8 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
-from fadas.errors import Unsuitable
-from fadas.tasks.task import Task
+from fadas.errors import ConfigError, Unsuitable
+from fadas.tasks.task import Subsets, Task
 from fadas.training.batched.stacked import Stacked
 from fadas.training.batched.stacked_losses import stack_padded
 from fadas.training.flat_module import FlatModule
@@ -204,11 +204,25 @@ class BatchTrainer:
                 trained += zip(batch.work, self._run_stacked(stacked, batch).params)
         except Exception:  # tracing runs the user's code, which may fail in any way; vmap remains
             return None
+        self._require_rows(stacked)
         for (job, start), row in trained:
             delta = train_job(self.flat, self.task, local, self.seed, job, start).delta
             if not is_close(row - start.params, delta):
                 return None
         return stacked
+
+    def _require_rows(self, stacked: Stacked) -> None:
+        """Refuse inputs that name no row of an embedding: in a stacked one they would name a row of another job."""
+        rows = stacked.rows
+        if rows is None or self.task.transform:
+            return
+        clients = self.task.clients
+        parts = [clients.data] if isinstance(clients, Subsets) else clients
+        for part in parts:
+            low, high = part[0].aminmax()
+            if low < 0 or high >= rows:
+                wrong = int(low if low < 0 else high)
+                raise ConfigError(f"the data hold the index {wrong}, but the embedding has the rows 0 to {rows - 1}")
 
     def _collate(self, local: LocalSGD, work: Sequence[Work]) -> "_Batch":
         """Return the data of a batch of jobs, padded to a common width."""

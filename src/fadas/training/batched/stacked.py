@@ -71,6 +71,12 @@ class Stacked:
             raise ValueError("each parameter must be used exactly once, in a linear layer or an embedding")
         self._learning = self._layers[self._layers.index(self._trained[0]) :]  # earlier layers need no gradient
 
+    @property
+    def rows(self) -> int | None:
+        """The number of rows of the embedding that takes the inputs. None: another layer takes them."""
+        first = self._layers[0]
+        return self._flat.param_shapes[first.names[0]][0] if isinstance(first, Embedding) else None
+
     def load_models(
         self, starts: Sequence[Model], local: LocalSGD | None = None, state: Mapping[str, Tensor] = {}
     ) -> None:
