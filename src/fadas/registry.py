@@ -178,8 +178,10 @@ def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:
         table: Any = {"name": value} if isinstance(value, str) else value
         if not is_table(table):
             raise ConfigError(f"{where} must be a name or a table with a name, got {value!r}")
+        if "name" not in table:
+            raise ConfigError(f"{where}.name is missing; known: {', '.join(registry)}")
         rest = {key: item for key, item in table.items() if key != "name"}
-        return build(lookup(registry, kind, table.get("name")), rest, where, parts)
+        return build(lookup(registry, kind, table["name"]), rest, where, parts)
     return _converter(hint)(value, where, parts)
 
 
@@ -211,6 +213,8 @@ def _to_union(args: tuple[Any, ...]) -> _Converter:
     def to_union(value: Any, where: str, parts: Parts) -> Any:
         if value is None and optional:
             return None
+        if isinstance(value, Mapping | str) and str not in others and (part := [one for one in others if one in parts]):
+            return convert(value, part[0], where, parts)  # a name or a table can be nothing else
         problems: list[str] = []
         for other in others:
             try:

@@ -9,6 +9,7 @@ from fadas.errors import ConfigError
 from fadas.experiments.prepare import make_plan, make_task
 from fadas.registry import ALLOW_CODE
 from fadas.runs.same_run import differing_settings, same_run
+from fadas.runs.serialization import to_toml
 from fadas.training import Adam, AdamW, Cosine, CustomStep, LocalSGD, Momentum, Nesterov, Steps, TorchOptimizer
 from helpers.experiments import BASE, resolve_text
 
@@ -129,3 +130,37 @@ def test_python_and_experiment_give_the_same_model(tmp_path):
     other = simulate(plan, task, config.algorithm, Adam(0.003, mu=0.1, steps=3), executor="inline")
     assert [record.train_loss for record in one] == [record.train_loss for record in other]
     assert one.server.model.params.equal(other.server.model.params)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{name = 'uniform', low = 0, high = 4}", "local.steps.low must be at least 1, got 0"),
+        ("{name = 'unifrom', low = 1, high = 4}", "unknown step law 'unifrom'; did you mean 'uniform'"),
+        ("{low = 1, high = 4}", "local.steps.name is missing; known: table, uniform, lognormal"),
+        ("'uniform'", "local.steps.low is missing"),
+    ],
+)
+def test_mistake_in_a_law_says_nothing_of_whole_numbers(tmp_path, text, message):
+    with pytest.raises(ConfigError) as error:
+        resolve_text(tmp_path, f"{BASE}\n[local]\nsteps = {text}\n")
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['preset = "fedbuff"\ncompanion = "control-variates"', 'preset = "fednova"\ncombine = {name = "normalized"}'],
+)
+def test_parts_with_class_variables_are_written_as_they_are_read(tmp_path, text):
+    config = resolve_text(tmp_path, f"{BASE}\n[algorithms.mine]\n{text}\n", "mine")
+    written = to_toml(config.tables)
+    again = resolve_text(tmp_path, written, "mine")
+    assert again.algorithm == config.algorithm
+    assert again.tables == config.tables
+
+
+def test_method_that_does_not_fit_is_refused_before_any_run(tmp_path):
+    text = f'{BASE}\n[algorithms.scaffold]\n[local]\nname = "adam"\n'
+    assert resolve_text(tmp_path, text).local == Adam()
+    with pytest.raises(ConfigError, match=r'algorithms.scaffold: control variates .* need local.name = "sgd"'):
+        resolve_text(tmp_path, text, "scaffold")

@@ -85,6 +85,10 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     algorithm, algorithm_table = _make_algorithm(own, label, where)
     schedule = _make_schedule(algorithm, sections["schedule"], "buffer" in own_sections["schedule"])
     local, local_table = make_local(sections["local"])
+    try:
+        algorithm.local_training(local)
+    except ConfigError as error:  # before any run of the experiment
+        raise ConfigError(f"{where}: {error}") from None
     run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run")
     checks = build(Checks, sections["checks"], "checks")
     delays, delays_table = _make_delays(sections["delays"])
@@ -326,7 +330,7 @@ def _part_table(part: Any, registry: Registry, given: Any) -> dict[str, Any] | N
     if not (name and is_dataclass(part)):
         return told or None  # a plain class or a function keeps what the user wrote
     table: dict[str, Any] = {"name": name}
-    for key in part.__dataclass_fields__:
+    for key in (one.name for one in fields(part)):  # without class variables
         value = getattr(part, key)
         named = isinstance(told.get(key), Mapping | str) and not isinstance(value, Mapping | str)
         if type(value) in registry.values() or named:
