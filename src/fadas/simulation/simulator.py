@@ -275,7 +275,7 @@ def simulate(
         given = executor
 
         def use(own: LocalSGD) -> Executor:
-            if own != local:
+            if getattr(given, "local", local) != own:  # it may have trained for another algorithm
                 given.use(own)
             return given
 
