@@ -1,6 +1,7 @@
 """Local optimizers against torch.optim, in every way to train; what goes beside them."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from fadas.algorithms.presets import FedBuff
 from fadas.core.ledger import Job
 from fadas.core.model import Model
-from fadas.errors import Unsuitable
+from fadas.errors import ConfigError, Unsuitable
 from fadas.tasks.task import Task
 from fadas.training import (
     LOCAL_TRAINERS,
@@ -236,3 +237,34 @@ def test_every_trainer_has_a_name():
     assert {make().__class__ for make in LOCAL_TRAINERS.values()} == {
         LocalSGD, Momentum, Nesterov, Adam, AdamW, AMSGrad, TorchOptimizer
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"keep": True}], ids=["not kept", "kept"])
+def test_memory_that_is_not_kept_may_be_anything(options, task):
+    def step(params, grads, state, t):
+        state.setdefault("norms", []).append(grads.norm())
+        params -= state["lr"] * grads
+
+    for local in (
+        CustomStep(**SETTINGS, **options, function=step),
+        TorchOptimizer(**SETTINGS, **options, optimizer="Adafactor"),
+    ):
+        if options:
+            with pytest.raises(ConfigError, match=r"local\.keep"):
+                train_all(task, local)
+        else:
+            assert train_all(task, local)
+
+
+@pytest.mark.parametrize("count", [0, None, 2.5, True, 10**9])
+def test_law_must_return_a_number_of_steps(count, task):
+    local = LocalSGD(0.1, steps=lambda job, examples, seed: count)
+    message = rf"local.steps: .* must be a whole number from 1 to 1,000,000, got {re.escape(repr(count))} for client 0"
+    with pytest.raises(ConfigError, match=message):
+        run_simulation(make_plan(FedBuff(), len(task.clients)), task, FedBuff(), local)
+
+
+def test_law_that_fails_is_named_with_its_line(task):
+    local = LocalSGD(0.1, steps=lambda job, examples, seed: {}[job.client])
+    with pytest.raises(ConfigError, match=r"local: KeyError: 0 \(test_optimizers.py:\d+\)"):
+        run_simulation(make_plan(FedBuff(), len(task.clients)), task, FedBuff(), local)

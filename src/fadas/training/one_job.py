@@ -61,6 +61,7 @@ def train_job(
     metrics = {"loss": float(torch.stack(losses).mean())}
     trained = flat.read()
     delta = trained.params.sub_(start.params)
-    state.update(mover.keep())
+    if local.keep:  # else it may be of any shape and type
+        state.update(mover.keep())
     vectors, kept = final_vectors(local, state, delta, len(losses))
     return Update(job, delta, trained.buffers, start.params, task.sizes[job.client], metrics, vectors, kept)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from fadas.core.ledger import Job
-from fadas.errors import ConfigError, FadasWarning
+from fadas.errors import ConfigError, FadasWarning, first_line, place_of
 from fadas.tasks.task import Subsets, Task, cross_entropy
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
@@ -64,7 +64,12 @@ def random_devices(flat: FlatModule, task: Task) -> set[str]:
 
 def _check_length(task: Task, local: LocalSGD, seed: int) -> None:
     """Refuse jobs that would take hours: many epochs over many small batches."""
-    own = (local.for_job(Job(0, client, 0), size, seed).batches(size) for client, size in enumerate(task.sizes))
+    try:
+        own = [local.for_job(Job(0, client, 0), size, seed).batches(size) for client, size in enumerate(task.sizes)]
+    except ConfigError:
+        raise
+    except Exception as error:  # laws and schedules may be the user's own
+        raise ConfigError(f"local: {type(error).__name__}: {first_line(error)}{place_of(error)}") from error
     batches, client = max((count, client) for client, count in enumerate(own))
     if batches > MOST_BATCHES.most:
         raise ConfigError(

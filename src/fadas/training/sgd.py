@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from fadas.algorithms.companions import Companion
 from fadas.core.ledger import Job
+from fadas.errors import ConfigError
 from fadas.rng import BATCHES, mix
 from fadas.tasks.task import Subsets, Task
 from fadas.training.flat_module import FlatModule
@@ -141,7 +143,12 @@ class LocalSGD:
         factor = 1.0 if self.schedule is None else self.schedule(job.version)
         if not 0 < factor < math.inf:
             raise ValueError(f"the schedule of the local rate must be positive, got {factor} at version {job.version}")
-        steps = self.steps(job, examples, seed) if callable(self.steps) else self.steps
+        steps = self.steps
+        if callable(steps):
+            steps = steps(job, examples, seed)
+            if isinstance(steps, bool) or not isinstance(steps, Integral) or not 1 <= steps <= MOST_BATCHES.most:
+                text = f"must be a whole number from 1 to {MOST_BATCHES.most:,}"
+                raise ConfigError(f"local.steps: the steps of a job {text}, got {steps!r} for client {job.client}")
         return replace(self, lr=self.lr * factor, schedule=None, steps=steps)
 
     def at_step(self, t: int) -> Self:
@@ -177,7 +184,10 @@ class LocalSGD:
         if self.has_plain_steps or not self.elementwise:
             return float(steps)
         own = replace(self, weight_decay=0.0, clip=None, schedule=None, steps=None, keep=False, companion=None)
-        return _gain(own, steps)
+        try:
+            return _gain(own, steps)
+        except TypeError:  # a field of the user's own trainer, such as a dict, has no hash
+            return _gain.__wrapped__(own, steps)
 
     def step(self, params: Tensor, grads: Tensor, state: State, t: Any) -> None:
         """Take one step in place.
