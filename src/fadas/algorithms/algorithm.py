@@ -55,6 +55,8 @@ class Algorithm:
     def __post_init__(self) -> None:
         if self.statistics is not None and not 0 < self.statistics <= 1:
             raise InvalidValue("statistics", f"must be above 0 and at most 1, got {self.statistics}")
+        if self.companion is not None and not isinstance(self.companion, Companion):  # pyright: ignore
+            raise InvalidValue("companion", f"must be a Companion, got a {type(self.companion).__name__}")
         returned = {*self.exchange.returns, *self.exchange.numbers}
         if missing := set(getattr(self.combine, "needs", ())) - returned:
             name = type(self.combine).__name__

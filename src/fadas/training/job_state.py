@@ -115,6 +115,12 @@ def final_vectors(
         declared = (*companion.returns, *companion.numbers, *companion.keeps)
         if missing := set(declared) - set(made):
             raise ConfigError(f"{type(companion).__name__}.finish must return {min(missing)!r}")
+        for name in declared:
+            like = "a single number" if name in companion.numbers else "shaped like the parameters"
+            shape = () if name in companion.numbers else delta.shape
+            if not isinstance(value := made[name], Tensor) or value.shape != shape:  # pyright: ignore
+                got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__  # pyright: ignore
+                raise ConfigError(f"{type(companion).__name__}.finish: {name!r} must be a tensor, {like}; got {got}")
         vectors = {name: made[name] for name in (*companion.returns, *companion.numbers)}
         kept = {name: made[name] for name in companion.keeps}
     if local.keep:
