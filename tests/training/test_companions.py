@@ -1,5 +1,6 @@
 """What methods add to local training: hand-computed examples, and agreement of all executors."""
 
+import re
 from dataclasses import dataclass, replace
 
 import pytest
@@ -17,13 +18,18 @@ from fadas.algorithms import (
     AsyncSCAFFOLD,
     Companion,
     FedAvg,
+    FedBuff,
     FedLALR,
     FedNova,
     FedProx,
     Private,
 )
+from fadas.algorithms.companions import SharedMoments
 from fadas.core.ledger import Job
+from fadas.core.model import Model, zero_updates
+from fadas.core.saved_state import load_updates, save_updates
 from fadas.errors import ConfigError
+from fadas.executors import EXECUTORS
 from fadas.simulation import snapshot
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Task
@@ -299,6 +305,8 @@ def test_parts_that_do_not_fit_are_refused():
         replace(SCAFFOLD(), combine=Private(1.0, 1.0))
     with pytest.raises(ValueError, match="mu must be at least 0, got -1"):
         FedProx(mu=-1)
+    with pytest.raises(ValueError, match="companion must be a Companion, got a LocalSGD"):
+        Algorithm(companion=LOCAL)
 
 
 def test_client_that_diverges_keeps_its_last_finite_state():
@@ -315,3 +323,119 @@ def test_client_that_diverges_keeps_its_last_finite_state():
     list(simulation)
     assert simulation.kept
     assert 2 not in simulation.kept
+
+
+@pytest.mark.parametrize("executor", ["inline", "batched"])
+def test_executor_forgets_what_the_last_algorithm_added(executor):
+    task, p = make_task(), make_plan(FedAvg(), steps=4)
+    _, plain = run_simulation(p, task, FedAvg(), LOCAL)
+    made = EXECUTORS[executor](task, LOCAL, p.seed, "cpu")
+    _, alone = run_simulation(p, task, FedAvg(), LOCAL, executor=made)
+    for algorithm in (SCAFFOLD(), FedProx(mu=0.5)):
+        _, other = run_simulation(p, task, algorithm, LOCAL, executor=made)
+        assert not torch.equal(other.params, alone.params)
+        _, again = run_simulation(p, task, FedAvg(), LOCAL, executor=made)
+        assert torch.equal(again.params, alone.params)
+    torch.testing.assert_close(alone.params, plain.params)
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        ({"v": 3.0}, "'v' must be a tensor, shaped like the parameters; got float"),
+        ({"v": torch.zeros(2)}, r"'v' must be a tensor, shaped like the parameters; got \[2\]"),
+        ({"n": torch.zeros(2)}, r"'n' must be a tensor, a single number; got \[2\]"),
+        ({"k": torch.zeros(())}, r"'k' must be a tensor, shaped like the parameters; got \[\]"),
+    ],
+)
+def test_vectors_of_a_wrong_shape_are_refused_before_the_run(returned, problem):
+    @dataclass(frozen=True)
+    class Odd(Companion):
+        returns = ("v",)
+        numbers = ("n",)
+        keeps = ("k",)
+
+        def finish(self, state, delta, local, steps):
+            return {"v": delta, "n": delta.new_ones(()), "k": delta, **returned}
+
+    algorithm = Algorithm(companion=Odd())
+    with pytest.raises(ConfigError, match=f"Odd.finish: {problem}"):
+        simulate(make_plan(algorithm), make_task(), algorithm, LOCAL)
+
+
+def test_client_that_returns_negative_squares_is_refused():
+    """The clients take the root of what the server sends: one bad client would end the run."""
+    algorithm = FedLALR()
+    simulation = make_simulation(make_task(), algorithm, steps=8)
+    inner = simulation.executor.collect
+
+    def collect(job):
+        update = inner(job)
+        bad = {name: -9 * vector for name, vector in update.vectors.items() if name in algorithm.exchange.squares}
+        return replace(update, vectors={**update.vectors, **bad}) if job.client == 2 else update
+
+    simulation.executor.collect = collect
+    assert len(list(simulation)) == 8
+    assert simulation.server.refused["negative square"] > 0
+
+
+KEPT_ADAM = training.Adam(0.01, 1, 6, keep=True)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "local", "kind", "change"),
+    [
+        (AsyncSCAFFOLD(), LOCAL, "client", lambda vector: torch.ones(())),
+        (AsyncSCAFFOLD(), LOCAL, "client", lambda vector: vector[:3]),
+        (AsyncSCAFFOLD(), LOCAL, "client", lambda vector: vector * torch.nan),
+        (AsyncSCAFFOLD(), LOCAL, "version", lambda vector: torch.ones(())),
+        (Algorithm(companion=SharedMoments()), training.AMSGrad(0.01, 1, 6), "version", lambda v: -v - 1),
+        (Algorithm(companion=SharedMoments()), training.AMSGrad(0.01, 1, 6), "slot", lambda v: -v - 1),
+        (FedBuff(), KEPT_ADAM, "client", lambda vector: vector * torch.nan),
+        (FedBuff(), KEPT_ADAM, "client", lambda vector: -vector.abs() - 1),
+        (FedBuff(), KEPT_ADAM, "client", None),
+    ],
+)
+def test_damaged_vectors_are_refused(algorithm, local, kind, change):
+    task, p = make_task(), make_plan(algorithm, steps=9)
+    first, second = (simulate(p, task, algorithm, local, executor="inline") for _ in range(2))
+    for record in first:
+        if record.step == 4:
+            first.stop()
+    tensors, values = snapshot.take(first)
+    names = ("client", "c_i", "local.t", "c", "local.vhat")
+    name = next(n for n in tensors if n.startswith(f"{kind}.") and n.endswith(names))
+    damaged = {n: tensor for n, tensor in tensors.items() if n != name}
+    if change:
+        damaged[name] = change(tensors[name])
+    with pytest.raises(ValueError, match=re.escape(name)):
+        snapshot.restore(second, damaged, values)
+    snapshot.restore(second, tensors, values)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "value", "problem"),
+    [
+        (AsyncSCAFFOLD(), "dc", torch.ones(()), "is a single number"),
+        (FedNova(), "steps", torch.tensor(-1.0), "is not a positive number"),
+        (FedNova(), "steps", torch.ones(3), "is not a positive number"),
+        (FedLALR(), "local.v", -torch.ones(3), "must not be negative"),
+    ],
+)
+def test_saved_update_has_what_the_server_would_accept(algorithm, name, value, problem):
+    like = Model(torch.zeros(3), torch.zeros(0))
+    (update,) = zero_updates([Job(5, 0, 0)], like, algorithm.exchange)
+    tensors, values = save_updates("buffer", [update])
+    assert load_updates("buffer", tensors, values, like, algorithm.exchange)
+    damaged = {**tensors, f"buffer.5.vectors.{name}": value}
+    with pytest.raises(ValueError, match=f"buffer.5.vectors.{name} {problem}"):
+        load_updates("buffer", damaged, values, like, algorithm.exchange)
+
+
+def test_fednova_takes_a_trainer_whose_fields_have_no_hash():
+    @dataclass(frozen=True)
+    class Mine(training.Momentum):
+        rates: dict | None = None
+
+    one, two = (cls(0.1, batch_size=1, beta=0.5).gain(4) for cls in (Mine, training.Momentum))
+    assert replace(Mine(0.1, batch_size=1, beta=0.5), rates={"a": 1}).gain(4) == one == two

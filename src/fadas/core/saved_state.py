@@ -97,7 +97,8 @@ def _check_slots(server: Server, slots: Mapping[str, Tensor], version: int) -> N
     kept = (*_KEPT, *server.algorithm.exchange.sends)
     if missing := [name for name in made.slots if name in kept and version and name not in slots]:
         raise ValueError(f"slot.{missing[0]} is missing")
-    if negative := [name for name in _SQUARES if name in slots and bool((slots[name] < 0).any())]:
+    squares = {*_SQUARES, *server.algorithm.exchange.squares} & slots.keys()
+    if negative := [name for name in sorted(squares) if bool((slots[name] < 0).any())]:
         raise ValueError(f"slot.{negative[0]} must not be negative")
 
 
@@ -144,6 +145,7 @@ def load_updates(
         vectors, kept = (load_vectors(f"{where}.{part}.", tensors, like, accepted) for part in ("vectors", "kept"))
         if missing := {*exchange.returns, *exchange.numbers} - set(vectors):
             raise ValueError(f"{where} has no {min(missing)!r}")
+        _check_exchanged(where, vectors, exchange, accepted)
         numbers = {str(name): float(value) for name, value in metrics.items()}
         return Update(job, delta, buffers, base, examples, numbers, vectors, kept)
 
@@ -151,6 +153,16 @@ def load_updates(
         make_update(Job(*(saved_count(number, kind) for number in job)), examples, metrics)
         for job, examples, metrics in values
     ]
+
+
+def _check_exchanged(where: str, vectors: Mapping[str, Tensor], exchange: Exchange, accepted: bool) -> None:
+    """Refuse vectors beside a saved delta that the server would not have accepted."""
+    if wrong := [name for name in exchange.returns if not vectors[name].dim()]:
+        raise ValueError(f"{where}.vectors.{wrong[0]} is a single number")
+    if wrong := [name for name in exchange.numbers if vectors[name].dim() or (accepted and not vectors[name] > 0)]:
+        raise ValueError(f"{where}.vectors.{wrong[0]} is not a positive number")
+    if wrong := [name for name in exchange.squares if accepted and bool((vectors[name] < 0).any())]:
+        raise ValueError(f"{where}.vectors.{wrong[0]} must not be negative")
 
 
 def _load_recent(saved: Mapping[str, Any], like: Model, exchange: Exchange) -> dict[str, RecentUpdates]:

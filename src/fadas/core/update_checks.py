@@ -154,6 +154,8 @@ def _check_vectors(update: Update, model: Model, exchange: Exchange) -> tuple[Up
             return update, "not finite"
         if name in exchange.numbers and not vector > 0:
             return update, "not positive"
+        if name in exchange.squares and bool((vector < 0).any()):  # clients would take its root
+            return update, "negative square"
     return replace(update, vectors={name: vector.detach() for name, vector in vectors.items()}), None
 
 

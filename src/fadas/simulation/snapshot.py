@@ -34,6 +34,7 @@ from fadas.core.saved_state import (
 )
 from fadas.simulation.planner import ARRIVED, DROPPED, EXPIRED, Plan, replan
 from fadas.simulation.simulator import Simulation, SimulationProgress
+from fadas.training.sgd import TAKEN, LocalSGD
 
 
 def take(simulation: Simulation) -> State:
@@ -98,6 +99,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     }
     finished = load_updates("finished", tensors, values["finished"], like, exchange, accepted=False)
     kept = _load_kept(tensors, like, plan.clients)
+    _require_whole(kept, getattr(simulation.executor, "local", None))
     load_server(server, tensors, values)
     versions[ledger.version] = server.model  # the current version is held only once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
@@ -113,6 +115,9 @@ def _take_version(tensors: Mapping[str, Tensor], version: int, like: Model, exch
     vectors = load_vectors(f"version.{version}.vectors.", tensors, like)
     if set(vectors) != set(exchange.sends):
         raise ValueError(f"version {version} has other vectors than the algorithm sends")
+    for name, vector in vectors.items():
+        if not vector.dim() or (name in exchange.squares and bool((vector < 0).any())):
+            raise ValueError(f"version.{version}.vectors.{name} has values that the algorithm never sends")
     return replace(take_model(tensors, f"version.{version}.", like), vectors=vectors)
 
 
@@ -123,6 +128,17 @@ def _load_kept(tensors: Mapping[str, Tensor], like: Model, clients: int) -> dict
     if any(not 0 <= client < clients for client in holders):
         raise ValueError("a client that does not exist keeps vectors")
     return {client: load_vectors(f"client.{client}.", named, like) for client in sorted(holders)}
+
+
+def _require_whole(kept: Mapping[int, Vectors], local: LocalSGD | None) -> None:
+    """Refuse what a client keeps if a part of it is missing: local training would begin with zeros in its place."""
+    companion = local and local.companion
+    names = (*(companion.keeps if companion else ()), *(local.memory if local and local.keep else ()))
+    for client, vectors in kept.items():
+        if wrong := [name for name in names if name not in vectors or not vectors[name].dim()]:
+            raise ValueError(f"client.{client}.{wrong[0]} is missing, or not a vector")
+        if local and local.keep:
+            saved_count(vectors[TAKEN].item() if TAKEN in vectors else None, f"client.{client}.{TAKEN}")
 
 
 def _load_progress(saved: Mapping[str, Any]) -> SimulationProgress:
