@@ -34,7 +34,7 @@ from fadas.simulation import snapshot
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
-from fadas.training.job_state import start_of_job
+from fadas.training.job_state import final_vectors, start_of_job
 from fadas.training.one_job import train_job
 from helpers.local_training import METHODS, PAIRS, TRAINERS
 from helpers.training import LOCAL, local_for, make_plan, make_simulation, make_task, run_simulation
@@ -439,3 +439,11 @@ def test_fednova_takes_a_trainer_whose_fields_have_no_hash():
 
     one, two = (cls(0.1, batch_size=1, beta=0.5).gain(4) for cls in (Mine, training.Momentum))
     assert replace(Mine(0.1, batch_size=1, beta=0.5), rates={"a": 1}).gain(4) == one == two
+
+
+def test_all_that_a_client_keeps_is_on_the_device_of_its_model():
+    """The cuda executor records the use of each tensor on a stream, which a tensor on the CPU does not allow."""
+    m = torch.zeros(3, device="meta")
+    _, kept = final_vectors(training.Momentum(keep=True), {"m": m}, m, 4)
+    assert kept.keys() == {"m", "local.t"}
+    assert {vector.device.type for vector in kept.values()} == {"meta"}

@@ -126,6 +126,6 @@ def final_vectors(
     if local.keep:
         others = set(companion.keeps) if companion else set[str]()
         kept |= {n: v for n, v in state.items() if n != TAKEN and n not in others and not n.startswith(SERVER)}
-        before = state.get(TAKEN, torch.zeros((), dtype=torch.int64))
+        before = state.get(TAKEN, delta.new_zeros((), dtype=torch.int64))
         kept[TAKEN] = before.to(torch.int64) + steps  # not as a number, which would wait for a GPU
     return vectors, kept
