@@ -308,6 +308,7 @@ class Bench:
                 self._step(batch)
         except BaseException:
             torch.cuda.set_stream(home)  # a failed capture leaves its own stream as the current one
+            _release_generator(self.executor.device)
             raise
         graph.replay()  # the first replay uploads the graph
         return Captured(graph, batch)
@@ -432,6 +433,15 @@ def _record(stream: torch.cuda.Stream) -> torch.cuda.Event:
     event = torch.cuda.Event(blocking=True)  # a thread that waits for it does not use the CPU meanwhile
     event.record(stream)
     return event
+
+
+def _release_generator(device: str) -> None:
+    """Make the device's random numbers usable again. A failed capture leaves them reserved for graphs.
+
+    The end of a successful capture releases them.
+    """
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
+        torch.zeros((), device=device)  # torch warns of an empty graph
 
 
 def _mark_used(tensors: Sequence[Tensor], stream: torch.cuda.Stream) -> None:
