@@ -68,6 +68,11 @@ class Silent:
         return lambda *args: None
 
 
+def refuse_host_tensor(tensor, stream):
+    """A CUDA build does so. Here all tensors are on the host."""
+    raise NotImplementedError("record_stream: the tensor is on the host")
+
+
 @pytest.fixture
 def make_cuda(monkeypatch):
     """Make the CUDA executor on a CPU."""
@@ -87,7 +92,7 @@ def make_cuda(monkeypatch):
     )
     monkeypatch.setattr(cuda, "torch", fake_torch)
     monkeypatch.setattr(cuda, "use_precision", lambda precision, device: False)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(torch.Tensor, "record_stream", refuse_host_tensor)
     return lambda task, local=LOCAL_LONG, seed=3: cuda.Cuda(task, local, seed, "cpu", "fp32")
 
 

@@ -308,6 +308,7 @@ class Bench:
                 self._step(batch)
         except BaseException:
             torch.cuda.set_stream(home)  # a failed capture leaves its own stream as the current one
+            _release_generator(self.executor.device)
             raise
         graph.replay()  # the first replay uploads the graph
         return Captured(graph, batch)
@@ -377,10 +378,8 @@ class Lane:
             if TAKEN in start.vectors:
                 state[TAKEN] = start.vectors[TAKEN]
             vectors, kept = final_vectors(local, state, delta, len(steps)) if local.has_vectors else ({}, {})
-            for tensor in (start.params, start.buffers, *start.vectors.values()):
-                tensor.record_stream(self.stream)
-            for tensor in (delta, buffers, loss, *vectors.values(), *kept.values()):
-                tensor.record_stream(home)  # used on that stream later, so its memory must not be reused before
+            _mark_used((start.params, start.buffers, *start.vectors.values()), self.stream)
+            _mark_used((delta, buffers, loss, *vectors.values(), *kept.values()), home)
             done = _record(self.stream)
         return Update(job, delta, buffers, start.params, examples, {"loss": loss}, vectors, kept), done
 
@@ -434,6 +433,22 @@ def _record(stream: torch.cuda.Stream) -> torch.cuda.Event:
     event = torch.cuda.Event(blocking=True)  # a thread that waits for it does not use the CPU meanwhile
     event.record(stream)
     return event
+
+
+def _release_generator(device: str) -> None:
+    """Make the device's random numbers usable again. A failed capture leaves them reserved for graphs.
+
+    The end of a successful capture releases them.
+    """
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
+        torch.zeros((), device=device)  # torch warns of an empty graph
+
+
+def _mark_used(tensors: Sequence[Tensor], stream: torch.cuda.Stream) -> None:
+    """Keep the memory of these tensors from being reused before this stream is done with it."""
+    for tensor in tensors:
+        if tensor.is_cuda:  # the number of local steps that a client keeps is on the host
+            tensor.record_stream(stream)
 
 
 def _on_device(task: Task, device: str) -> Task:
