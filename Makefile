@@ -56,7 +56,7 @@ test-browser: .venv/.dev
 test-crash: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/system/test_crash.py -rA
 
-# A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed; a straggler: twelve minutes.
+# A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed; a straggler: a quarter of an hour.
 test-flower: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_FLOWER=1 $(BIN)/python -m pytest tests/flower/test_superlink*.py -rA
 

@@ -90,9 +90,15 @@ def test_run_continues_and_counts_faulty_nodes(start_superlink, tmp_path):
             "    if client == 1:\n        raise RuntimeError('this node always fails')\n"
             "    if client == 2:\n        import time\n\n        time.sleep(6)\n"
         )
-        nan = "    if client == 0:\n        update.delta.fill_(float('nan'))\n"
-        assert "    changed = " in body
-        body = body.replace("    changed = ", f"{nan}    changed = ", 1)
+        nan = (
+            "    if client == 0:\n        from flwr.app import Array, ArrayRecord\n\n"
+            "        sent = reply.content['arrays'].items()\n"
+            "        arrays = {name: Array(array.numpy() * float('nan')) for name, array in sent}\n"
+            "        reply.content['arrays'] = ArrayRecord(arrays)\n"
+            "    return reply\n"
+        )
+        assert body.count("    return train_and_reply(") == 1
+        body = body.replace("    return train_and_reply(", "    reply = train_and_reply(") + nan
         return head + trouble + "    config, asked = " + body
 
     one = start_superlink("--insecure", "--simulation")
