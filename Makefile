@@ -4,18 +4,21 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: demo dist docs docs-serve test test-docs lint test-browser test-crash test-flower test-language test-mutants pictures clean
+.PHONY: demo dist docs docs-serve test test-docs lint style test-browser test-crash test-flower test-language test-mutants pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
 
-test: lint
+# What `make lint` checks, too: tests/system/test_typing.py runs basedpyright beside the other tests.
+test: style
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: .venv/.dev
+lint: style
+	$(BIN)/basedpyright
+
+style: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 
 # The documentation site, in site/. All pages are written (-a): a new page must appear in everyone's navigation.

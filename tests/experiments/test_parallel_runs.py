@@ -13,20 +13,13 @@ from fadas.experiments.parallel_runs import run_in_processes
 from helpers.importable import count_threads, terminate_at_exit, warn_of
 
 
-@pytest.mark.parametrize(
-    ("item", "text"),
-    [("not unpickled", "NotUnpickled: this and that"), ("not pickled", "NotPickled: too much")],
-    ids=str,
-)
-def test_exception_that_cannot_be_pickled_is_reported(item, text):
-    ((_, error),) = run_in_processes(count_threads, [item], 2)
-    assert str(error) == text
-
-
-def test_cores_are_shared_among_busy_workers(monkeypatch):
+def test_cores_are_shared_and_exceptions_that_cannot_be_pickled_are_reported(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     assert [threads for _, threads in run_in_processes(count_threads, [1], 4)] == [8]
-    assert [threads for _, threads in run_in_processes(count_threads, [1, 2, 3], 2)] == [4, 4, 4]
+    results = dict(run_in_processes(count_threads, [1, "not unpickled", 2, "not pickled", 3], 2))
+    errors = {item: str(results.pop(item)) for item in ("not unpickled", "not pickled")}
+    assert results == {1: 4, 2: 4, 3: 4}
+    assert errors == {"not unpickled": "NotUnpickled: this and that", "not pickled": "NotPickled: too much"}
     assert list(run_in_processes(count_threads, [], 2)) == []
 
 

@@ -1,4 +1,4 @@
-"""What type checkers see of fadas: its public names, from the stub that the wheel holds."""
+"""What type checkers find in the source, and what they see of fadas: its public names, from the stub of the wheel."""
 
 import subprocess
 import sys
@@ -12,7 +12,15 @@ from helpers.cli import ROOT
 CHECKER = Path(sys.executable).parent / "basedpyright"
 
 
-@pytest.mark.skipif(not CHECKER.exists(), reason="needs basedpyright")
+pytestmark = pytest.mark.skipif(not CHECKER.exists(), reason="needs basedpyright")
+
+
+def test_source_has_no_type_errors():
+    """`make lint` runs the same command. Here it runs beside other tests, as `make test` has no time to spare."""
+    done = subprocess.run([CHECKER], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_type_checker_sees_public_names_as_users_import_them(tmp_path):
     names = [*fadas.__all__, "AsyncStrategy"]
     code = "".join(f"from fadas import {name}\n" for name in names)

@@ -117,28 +117,30 @@ def _find_definitions(node: ast.AST, place: str, inside: bool) -> Iterator[tuple
             yield from _find_definitions(child, own, True)
         elif isinstance(child, ast.ClassDef):
             yield from _find_definitions(child, place if inside else f"{place}{child.name}.", inside)
-        else:
+        elif not isinstance(child, ast.expr):  # an expression holds no definition
             yield from _find_definitions(child, place, inside)
 
 
 def _words_of(function: _Definition) -> set[str]:
     """Return the words of a function's arguments and body."""
     docstring = ast.get_docstring(function, clean=False) is not None
-    own, words = _plain(function.name), set[str]()
+    kinds, names = set[type[ast.AST]](), set[str]()
     nodes: list[ast.AST] = [function.args, *function.body[docstring:]]
     while nodes:
         node = nodes.pop()
-        nodes += ast.iter_child_nodes(node)
-        if isinstance(node, ast.expr_context):  # it says nothing of its own
-            continue
-        words.add(f"<{type(node).__name__}>")
+        kinds.add(type(node))
         if isinstance(node, ast.Constant):  # a string is not a word
             continue
-        for _, value in ast.iter_fields(node):
-            for text in value if isinstance(value, list) else [value]:
-                for name in text.split(".") if isinstance(text, str) else []:  # `import a.b`
-                    if _plain(name) != own:
-                        words.update([name.lower(), *name_parts(name)])
+        for field in node._fields:
+            value = getattr(node, field)
+            for part in value if isinstance(value, list) else (value,):
+                if isinstance(part, str):
+                    names.update(part.split("."))  # `import a.b`
+                elif isinstance(part, ast.AST) and not isinstance(part, ast.expr_context):  # which says nothing
+                    nodes.append(part)
+    own = _plain(function.name)
+    words = {f"<{kind.__name__}>" for kind in kinds}
+    words.update(*([name.lower(), *name_parts(name)] for name in names if _plain(name) != own))
     return words
 
 
