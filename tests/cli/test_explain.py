@@ -28,7 +28,7 @@ def test_setting_shows_type_default_example_methods_and_page():
         "  M, the number of updates per server step. FedAsync always takes 1, and synchronous methods take",
         "  M_c.",
         "  example:  schedule.buffer = 5",
-        "  concerns: fadas, fadas-da, fedbuff, ca2fl, custom",
+        "  concerns: fadas, fadas-da, fedbuff, ca2fl, scaffold-async, custom",
         "  page:     docs/reference/settings.md#schedule-buffer",
     ]
     assert "default: 0.0" in explain("delays.dropout")

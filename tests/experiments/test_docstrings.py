@@ -53,4 +53,4 @@ def test_subclass_has_the_arguments_of_its_bases():
     arguments = read_docstring(fadas.training.AdamW).arguments
     assert arguments["lr"] == read_docstring(fadas.LocalSGD).arguments["lr"]
     assert arguments["beta1"] == read_docstring(fadas.training.Adam).arguments["beta1"]
-    assert arguments["weight_decay"] != read_docstring(fadas.LocalSGD).arguments["weight_decay"], "its own comes first"
+    assert arguments["decoupled"] != read_docstring(fadas.LocalSGD).arguments["decoupled"], "its own comes first"

@@ -1,6 +1,7 @@
 """Every way of local training gives the same numbers in a deployment as in a simulation."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -186,3 +187,29 @@ def test_node_stores_nothing_unless_it_keeps_something(monkeypatch):
         assert isinstance(reply.content["metrics"], MetricRecord)
         stored = context.state.array_records.get("fadas-kept", {})
         assert set(stored) == names
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 6), torch.nn.Linear(6, 3)
+        self.again = self.first
+
+    def forward(self, x):
+        return self.last(self.again(self.first(x).relu()))
+
+
+def test_vectors_of_tied_weights_come_under_all_names(monkeypatch):
+    patch_flower(monkeypatch)
+    algorithm, task = SCAFFOLD(), replace(make_task(), model=Tied)
+    layout = ArrayLayout(ArrayRecord(Tied().state_dict()), is_trainable)
+    x = layout.initial
+    x = Model(x.params, x.buffers, algorithm.exchange.sent(x, {}))
+    message = train_message(Job(0, 2, 0), 11, layout.to_record(x), ConfigRecord(), 5, 60.0, layout.to_vector_records(x))
+    local, context = algorithm.local_training(training.LocalSGD(0.1, 1, 6)), Context(1, 11, {}, RecordDict(), {})
+    content = train_and_reply(message, context, task, local, client=2).content
+    vector = parse_reply(Job(0, 2, 0), content, x, layout, "delta", algorithm.exchange).vectors["dc"]
+    assert vector.shape == x.params.shape
+    assert set(content["fadas-dc"]) == {
+        f"{part}.{kind}" for part in ("first", "last", "again") for kind in ("weight", "bias")
+    }

@@ -284,10 +284,18 @@ def test_companion_declares_what_it_returns(name):
     assert set(companion.squares) <= set(companion.returns)
 
 
+class SignSteps(training.LocalSGD):
+    """Elementwise, without memory, and no SGD."""
+
+    def step(self, params, grads, state, t):
+        params.sub_(grads.sign(), alpha=self.lr)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "local", "problem"),
     [
         (SCAFFOLD(), training.Momentum(0.1), 'need local.name = "sgd"'),
+        (SCAFFOLD(), SignSteps(0.1), 'need local.name = "sgd"'),
         (SCAFFOLD(), training.TorchOptimizer(0.1), 'need local.name = "sgd"'),
         (FedLALR(), LOCAL, 'need local.name = "amsgrad"'),
         (FedLALR(), training.AMSGrad(0.1, keep=True), "remove local.keep"),

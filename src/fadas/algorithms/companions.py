@@ -45,6 +45,11 @@ class Trainer(Protocol):
         """The weight of the proximal term. None: not set."""
         ...
 
+    @property
+    def is_sgd(self) -> bool:
+        """Whether a delta is a sum of gradients, each times a learning rate."""
+        ...
+
     def total_rate(self, steps: int) -> float:
         """Return the sum of the learning rates of a job's steps.
 
@@ -209,7 +214,7 @@ class ControlVariates(Companion):
         Raises:
             ConfigError: The local optimizer is not SGD, whose delta tells the mean gradient.
         """
-        if local.memory or not getattr(local, "elementwise", True):
+        if not local.is_sgd:
             raise ConfigError('control variates (scaffold) need local.name = "sgd": a delta must be a sum of gradients')
         return super().adapt(local)
 

@@ -8,12 +8,11 @@ GPU idle most of the time.
 - Each stream has its own thread, which stays only a few steps ahead. A full queue would block all other streams.
 """
 
-import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
-from fadas.executors.torch_settings import Precision, use_precision
+from fadas.executors.torch_settings import Precision, compiled, uncollected, use_precision
 from fadas.tasks.task import Subsets, Task, send
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import final_vectors, initial_state
@@ -96,7 +95,7 @@ class Cuda(Executor):
         streams = 1 if self.random else streams
         self.task, self.seed, self.device = _on_device(task, device), seed, device
         self._autocast = use_precision(precision, device)
-        self.forward = _compiled(_forward) if compile else _forward  # compiled once, for the modules of all lanes
+        self.forward = compiled(_forward) if compile else _forward  # compiled once, for the modules of all lanes
         self._streams, self._compile = streams, compile
         self.use(local)
         self._threads = ThreadPoolExecutor(streams)
@@ -107,7 +106,7 @@ class Cuda(Executor):
         if not local.elementwise:
             raise RuntimeError(f"{type(local).__name__} cannot be captured in a graph")
         self.local = local
-        with _uncollected():
+        with uncollected():
             self._prepare(local, self._streams, self._compile)
 
     def _prepare(self, local: LocalSGD, streams: int, compile: bool) -> None:
@@ -119,7 +118,7 @@ class Cuda(Executor):
         for _ in range(streams):
             self._lanes.put(Lane(self, Bench(self, [local.batch_size], self.forward)))
         self.evaluation = FlatModule(self.task.module(self.seed), self.device)
-        self._evaluated = _compiled(self.evaluation.module) if compile else self.evaluation.module
+        self._evaluated = compiled(self.evaluation.module) if compile else self.evaluation.module
         self._evaluation_stream = torch.cuda.Stream(self.device)
         if compile:
             self.evaluate(self.evaluation.read())  # compile now, and not during the first round
@@ -396,31 +395,8 @@ class Lane:
             other.lock.release()
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Turn garbage collection off temporarily. Destroying another executor's graphs would break a running capture."""
-    gc.collect()
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _forward(module: nn.Module, *inputs: Tensor) -> Tensor:
     return module(*inputs)
-
-
-def _compiled(what: Any) -> Any:
-    """Return a compiled module or function, with kernels chosen by fixed rules.
-
-    By default, Inductor times several kernels and keeps the fastest one, which may differ between runs.
-    """
-    from torch._inductor import config
-
-    return torch.compile(what, options={"deterministic": True} if hasattr(config, "deterministic") else {})
 
 
 def _as_captured(column: Tensor) -> Tensor:

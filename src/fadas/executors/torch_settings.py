@@ -1,8 +1,9 @@
-"""Torch settings for training: threads and precision."""
+"""Torch settings for training: threads, precision, compilation, garbage collection around captures."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -45,3 +46,26 @@ def use_precision(precision: Precision, device: str) -> bool:
     elif precision == "tf32":
         raise ValueError(f'precision "tf32" needs a CUDA device, got {device!r}')
     return precision == "bf16"
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Turn garbage collection off temporarily. Destroying another executor's graphs would break a running capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def compiled(what: Any) -> Any:
+    """Return a compiled module or function, with kernels chosen by fixed rules.
+
+    By default, Inductor times several kernels and keeps the fastest one, which may differ between runs.
+    """
+    from torch._inductor import config
+
+    return torch.compile(what, options={"deterministic": True} if hasattr(config, "deterministic") else {})

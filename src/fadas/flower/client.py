@@ -54,9 +54,12 @@ def train_and_reply(message: Message, context: Context, task: Task, local: Local
     changed = flat.state_dict(Model(update.delta, update.buffers))
     metrics: dict[str, Any] = {"train_loss": float(update.metrics["loss"]), "num-examples": update.examples}
     content = RecordDict({"arrays": ArrayRecord({name: changed[name] for name in sent})})
+    parameters = flat.module.named_parameters(remove_duplicate=False)
+    trained = [name for name, p in parameters if p.requires_grad and name in sent]  # tied weights under all names
     for name, vector in update.vectors.items():
         if vector.dim():
-            content[f"{VECTOR}{name}"] = ArrayRecord({key: v.clone() for key, v in flat.named_params(vector).items()})
+            named = flat.state_dict(Model(vector, update.buffers))
+            content[f"{VECTOR}{name}"] = ArrayRecord({key: named[key] for key in trained})
         else:
             metrics[f"{VECTOR}{name}"] = float(vector)
     content["metrics"] = MetricRecord(metrics)

@@ -110,6 +110,11 @@ class LocalSGD:
             raise InvalidValue("keep", "has no effect: this local optimizer has no memory")
 
     @property
+    def is_sgd(self) -> bool:
+        """Whether a delta is a sum of gradients, each times a learning rate."""
+        return type(self).step is LocalSGD.step and self.elementwise
+
+    @property
     def has_plain_steps(self) -> bool:
         """Whether a step is that of SGD with L2 weight decay, apart from what the method adds to the gradient."""
         others = self.mu or self.clip is not None or self.warmup or self.decoupled
