@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,7 +24,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import Precision, compiled, uncollected, use_precision
-from fadas.tasks.task import Subsets, Task, send
+from fadas.tasks.task import Task, on_device, send
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import final_vectors, initial_state
 from fadas.training.preflight import random_devices
@@ -93,7 +93,7 @@ class Cuda(Executor):
         # Captured dropout takes its seed from the device's only generator. Each job sets it, so jobs run one by one.
         self.random = "cuda" in drawn
         streams = 1 if self.random else streams
-        self.task, self.seed, self.device = _on_device(task, device), seed, device
+        self.task, self.seed, self.device = on_device(task, device), seed, device
         self._autocast = use_precision(precision, device)
         self.forward = compiled(_forward) if compile else _forward  # compiled once, for the modules of all lanes
         self._streams, self._compile = streams, compile
@@ -412,10 +412,7 @@ def _record(stream: torch.cuda.Stream) -> torch.cuda.Event:
 
 
 def _release_generator(device: str) -> None:
-    """Make the device's random numbers usable again. A failed capture leaves them reserved for graphs.
-
-    The end of a successful capture releases them.
-    """
+    """Make random numbers usable that a failed capture leaves reserved for graphs: a successful one releases them."""
     with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
         torch.zeros((), device=device)  # torch warns of an empty graph
 
@@ -425,15 +422,3 @@ def _mark_used(tensors: Sequence[Tensor], stream: torch.cuda.Stream) -> None:
     for tensor in tensors:
         if tensor.is_cuda:  # the number of local steps that a client keeps is on the host
             tensor.record_stream(stream)
-
-
-def _on_device(task: Task, device: str) -> Task:
-    """Return the task with its data on the device. Data that clients share are copied once."""
-    clients: Any
-    if isinstance(task.clients, Subsets):
-        parts = [part.to(device) for part in task.clients.parts]
-        clients = Subsets([tensor.to(device) for tensor in task.clients.data], parts)
-    else:
-        clients = [[tensor.to(device) for tensor in data] for data in task.clients]
-    test = None if task.test is None else [tensor.to(device) for tensor in task.test]
-    return replace(task, clients=clients, test=test)

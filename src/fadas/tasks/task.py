@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -241,3 +241,23 @@ def _length(data: Data, owner: str) -> int:
     if len(data) < 2 or len(shapes) != 1 or () in shapes:
         raise ValueError(f"{owner}: expected (inputs, ..., targets), all of the same length")
     return shapes.pop()[0]
+
+
+def on_device(task: Task, device: str) -> Task:
+    """Return a task with its data on a device. Data that clients share are copied once.
+
+    Args:
+        task: The task.
+        device: Where the data go: "cuda", "cuda:1", ...
+
+    Example:
+        >>> task = on_device(task, "cuda")
+    """
+    clients: Sequence[Data]
+    if isinstance(task.clients, Subsets):
+        parts = [part.to(device) for part in task.clients.parts]
+        clients = Subsets([tensor.to(device) for tensor in task.clients.data], parts)
+    else:
+        clients = [[tensor.to(device) for tensor in data] for data in task.clients]
+    test = None if task.test is None else [tensor.to(device) for tensor in task.test]
+    return replace(task, clients=clients, test=test)
