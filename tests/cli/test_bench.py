@@ -25,6 +25,7 @@ from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from helpers.cli import run_fadas
+from helpers.forks import start_server
 from helpers.processes import share_one_core
 
 
@@ -94,6 +95,7 @@ def test_free_share_beside_two_busy_processes_is_small():
 
 
 def test_benchmark_on_busy_machine_warns(tmp_path):
+    start_server()  # its start would take long on a third of a core
     with share_one_core(2):
         done = run_fadas("bench", "plan", "--scale", "0.001", "--json")
     assert done.stderr.startswith("fadas: warning: the machine is busy: only ")
