@@ -1,5 +1,6 @@
 """What the benchmarks claim beside speed."""
 
+import gc
 import json
 import sys
 import time
@@ -16,7 +17,7 @@ from fadas.cli.bench import bench_cpu, bench_gpu, bench_plan, bench_ray
 from fadas.cli.bench.cpu import alive
 from fadas.cli.bench.machine import free_share, peak_memory
 from fadas.cli.bench.plan import plain_loop as plain_events
-from fadas.cli.bench.workloads import LOCAL, mlp, plain_loop
+from fadas.cli.bench.workloads import CONCURRENCY, LOCAL, OTHERS, mlp, plain_loop
 from fadas.core.ledger import Schedule
 from fadas.errors import ConfigError, FadasWarning
 from fadas.executors import EXECUTORS
@@ -24,6 +25,7 @@ from fadas.simulation.delays import Delays, Uniform
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from helpers.cli import run_fadas
+from helpers.forks import start_server
 from helpers.processes import share_one_core
 
 
@@ -53,20 +55,24 @@ def test_memory_depends_on_jobs_in_flight_not_on_clients(executor):
     assert alive() - before < 10 * size
 
 
-def test_cpu_benchmark_has_every_workload():
-    tables = bench_cpu(0.01)
+@pytest.fixture(scope="module", autouse=True)
+def frozen():
+    """The benchmark unfreezes what conftest.py has frozen."""
+    yield
+    gc.freeze()
+
+
+def test_cpu_benchmark_has_every_workload(monkeypatch):
+    monkeypatch.setattr("fadas.cli.bench.cpu._ROUNDS", 1)
+    tables = bench_cpu(0.01, seconds=4.0)
     *networks, overhead, memory = tables.values()
-    (shares,) = (rows for title, rows in tables.items() if "share" in title)
-    networks.remove(shares)
-    assert [title.partition(",")[0] for title in tables][:4] == [
-        "MLP 32-64-10", "MLP 32-64-10 with momentum", "MLP 32-64-10 with Adam", "MLP 32-64-10 with a proximal term",
-    ]  # fmt: skip
-    assert [title.rpartition(" ")[2] for title in tables if "CNN" in title] == ["20", "50"]
-    for rows in networks:
-        assert {"plain PyTorch loop, 1 thread", "auto"} <= {row["what"] for row in rows}
-        assert all(row["ratio"] > 0 for row in rows)
-    assert [row["M_c"] for row in shares] == [10, 25]
-    assert all(0 < row["share_percent"] == 100 * row["updates_per_s"] / row["by_hand_per_s"] for row in shares)
+    small, *others, share, images, larger = networks
+    names = {"plain PyTorch loop, 1 thread", "batched, 1 thread", "auto"}
+    assert {row["what"] for row in small} == names | {"inline, 1 thread"}
+    assert [{row["what"] for row in rows} for rows in others] == [names] * len(OTHERS)
+    assert all(row["ratio"] > 0 for rows in (small, *others, images, larger) for row in rows)
+    assert [row["M_c"] for row in share] == [10, CONCURRENCY]
+    assert all(row["share_percent"] > 0 for row in share)
     assert [row["workload"] for row in overhead] == ["MLP 32-64-10", "small CNN"]
     assert memory[-1]["clients"] == 10_000
     assert memory[-1]["peak_bytes"] < 2 * memory[0]["peak_bytes"] < memory[-1]["a_copy_per_client"]
@@ -75,10 +81,10 @@ def test_cpu_benchmark_has_every_workload():
 def test_cpu_benchmark_beside_busy_processes_ends_in_time_and_says_so():
     begin = time.monotonic()
     with share_one_core(2), pytest.warns(FadasWarning, match="a comparison was cut short after .* less certain"):
-        tables = bench_cpu(0.3, seconds=2.0)
-    assert time.monotonic() - begin < 120, "the whole workload takes 40 s on an idle machine, and ten times that here"
-    for rows in (rows for title, rows in tables.items() if "local steps" in title):
-        assert len(rows) >= 3
+        tables = [rows for rows in bench_cpu(0.15, seconds=2.0).values() if "what" in rows[0]]
+    assert time.monotonic() - begin < 120, "the whole workload takes ten times as long here as on an idle machine"
+    assert [len(rows) for rows in tables] == [4, *[3] * len(OTHERS), 4, 4]
+    for rows in tables:
         assert all(row["updates_per_s"] > 0 for row in rows)
         assert rows[0]["ratio"] == 1
 
@@ -89,6 +95,7 @@ def test_free_share_beside_two_busy_processes_is_small():
 
 
 def test_benchmark_on_busy_machine_warns(tmp_path):
+    start_server()  # its start would take long on a third of a core
     with share_one_core(2):
         done = run_fadas("bench", "plan", "--scale", "0.001", "--json")
     assert done.stderr.startswith("fadas: warning: the machine is busy: only ")

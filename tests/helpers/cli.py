@@ -68,17 +68,15 @@ def start_paused(step: int, *arguments) -> Fork:
     return Fork([step, *arguments], code=PAUSED, session=True)
 
 
-def run_fadas(*arguments, cwd=None, code=0, timeout=None, fresh=False, **environment) -> subprocess.CompletedProcess:
+def run_fadas(*arguments, cwd=None, code=0, fresh=False, **environment) -> subprocess.CompletedProcess:
     """Run a command in a process and check its exit code.
 
     The process is a fork of one that has imported torch and fadas, unless it is to be `fresh`, or the environment
     differs in what Python reads when it starts. What PYTHONPATH adds is found in forks, too.
     """
     environment = {**os.environ, **environment}
-    if fresh or timeout or any(environment.get(name) != os.environ.get(name) for name in AT_START):
-        done = subprocess.run(
-            fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=timeout, env=environment
-        )
+    if fresh or any(environment.get(name) != os.environ.get(name) for name in AT_START):
+        done = subprocess.run(fadas_command(*arguments), cwd=cwd, capture_output=True, text=True, env=environment)
     else:
         done = run_in_fork(arguments, cwd=cwd, environment=environment)
     assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
