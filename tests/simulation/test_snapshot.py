@@ -78,7 +78,7 @@ def test_many_stops_with_faults_give_same_bits(schedule, updates, tmp_path):
         "schedule": schedule,
         "faults": (Fault("nan", (1,)), Fault("fail", (2,)), Fault("noise", (3,), end=20, scale=100.0)),
         "checks": Checks(norm=50.0),
-        "steps": 25,
+        "steps": 15,
     }
     whole = make_stoppable(task, FADAS(), **options)
     expected = [r.as_dict() for r in whole]

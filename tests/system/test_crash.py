@@ -65,7 +65,7 @@ def read_report(folder):
 @pytest.mark.parametrize(("case", "algorithm", "executor"), [(k, *case) for k, case in enumerate(CASES)])
 def test_repeatedly_killed_run_ends_with_same_bits(case, algorithm, executor, tmp_path):
     kills = (KILLS + len(CASES) - 1 - case) // len(CASES)
-    updates = (800 if executor == "inline" else 3000) // (1 if KILLS > 50 else 2)
+    updates = (800 if executor == "inline" else 3000) // (1 if KILLS > 50 else 4)
     whole, killed = tmp_path / "whole" / f"{algorithm}-1", tmp_path / "killed" / f"{algorithm}-1"
     run_whole(algorithm, executor, updates, whole.parent, OMP_NUM_THREADS="1")
     lines = count_lines(whole / "metrics.jsonl")
@@ -95,8 +95,8 @@ def test_repeatedly_killed_run_ends_with_same_bits(case, algorithm, executor, tm
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_resumes_past_damaged_checkpoint(number, tmp_path):
     whole, ended = tmp_path / "whole" / "fadas-1", tmp_path / "ended" / "fadas-1"
-    run_whole("fadas", "inline", 1000, whole.parent)
-    process = start_paused(200, *make_arguments("fadas", "inline", 1000, ended.parent))
+    run_whole("fadas", "inline", 500, whole.parent)
+    process = start_paused(100, *make_arguments("fadas", "inline", 500, ended.parent))
     wait_until(lambda: count_lines(ended / "metrics.jsonl") >= 40, process=process, pause=0.01)
     process.send_signal(number)
     text = process.communicate(timeout=60)[1]
@@ -105,7 +105,7 @@ def test_interrupted_run_resumes_past_damaged_checkpoint(number, tmp_path):
     newest, *_ = sorted(ended.glob("checkpoint-*.ckpt"), reverse=True)
     if number == signal.SIGTERM:
         newest.write_bytes(newest.read_bytes()[:-100])
-    again = run_whole("fadas", "inline", 1000, ended.parent, resume=True)
+    again = run_whole("fadas", "inline", 500, ended.parent, resume=True)
     assert (f"{newest} cannot be used: its checksum is wrong" in again.stderr) is (number == signal.SIGTERM)
     assert read_results(ended) == read_results(whole)
 
