@@ -69,7 +69,7 @@ class Uniform:
     Args:
         low: The smallest number of steps.
         high: The largest number of steps.
-        per: "job": each job draws anew. "client": a client always takes the same number.
+        per: "job": each job draws its own. "client": a client always takes the same number.
 
     Example:
         >>> Uniform(5, 50, per="client")
@@ -97,7 +97,7 @@ class LogNormal:
     Args:
         median: Half of the jobs take fewer steps.
         sigma: The standard deviation of the logarithm. 0: all jobs take `median` steps.
-        per: "job": each job draws anew. "client": a client always takes the same number.
+        per: "job": each job draws its own. "client": a client always takes the same number.
         most: The largest number of steps. None: ten times the median.
 
     Example:
