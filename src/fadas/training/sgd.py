@@ -265,10 +265,11 @@ class LocalSGD:
     def epochs_of(self, examples: int, generator: torch.Generator) -> Iterator[Tensor]:
         """Yield the order of the examples in each epoch. With `steps`, the last epoch may end after any full batch."""
         left = self.batches(examples)
+        each = -(-examples // self.batch_size)
         while left > 0:
-            order = torch.randperm(examples, generator=generator)[: left * self.batch_size]
-            left -= math.ceil(len(order) / self.batch_size)
-            yield order
+            order = torch.randperm(examples, generator=generator)
+            yield order if left >= each else order[: left * self.batch_size]
+            left -= each
 
 
 @lru_cache(maxsize=1000)
@@ -288,12 +289,22 @@ def job_seed(seed: int, job: Job) -> int:
     return mix(seed, BATCHES, job.id) >> 1  # torch takes 63 bits
 
 
-def epoch_rows(task: Task, local: LocalSGD, seed: int, job: Job, device: str) -> tuple[Sequence[Tensor], list[Tensor]]:
+def epoch_rows(
+    task: Task, local: LocalSGD, seed: int, job: Job, device: str, generator: torch.Generator | None = None
+) -> tuple[Sequence[Tensor], list[Tensor]]:
     """Return what a job trains on: columns of data, and for each epoch the rows to take, `batch_size` at a time.
 
     If the task augments its data, every epoch has a copy of its own.
+
+    Args:
+        task: Model, data and loss.
+        local: What a client does with a job.
+        seed: The run's seed.
+        job: The job.
+        device: Where the job is trained.
+        generator: A generator to seed and use. None: a new one, which takes longer.
     """
-    generator = torch.Generator().manual_seed(job_seed(seed, job))
+    generator = (generator or torch.Generator()).manual_seed(job_seed(seed, job))
     size, clients = task.sizes[job.client], task.clients
     epochs = local.for_job(job, size, seed).epochs_of(size, generator)
     if not task.transform and device == "cpu" and isinstance(clients, Subsets):

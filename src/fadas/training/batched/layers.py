@@ -11,6 +11,12 @@ from fadas.training.sgd import LocalSGD
 START = "start of the job"  # beside the memory of an optimizer, for the proximal term
 ADDITION = "addition"  # what the method adds to each gradient
 _threshold_backward = torch.ops.aten.threshold_backward.default
+_NOTHING = torch.empty(0)
+
+
+def _first(tensor: Tensor, jobs: int) -> Tensor:
+    """Return the rows of the first jobs. Slicing takes time, and most steps are those of all jobs."""
+    return tensor if jobs == tensor.shape[0] else tensor[:jobs]
 
 
 class Layer(Protocol):
@@ -57,12 +63,13 @@ class Linear:
 
     def set_training(self, local: LocalSGD) -> None:
         """Use these settings of local training, with the learning rate of the jobs to come."""
-        self.lr, self.decay = local.lr, local.weight_decay
+        self.lr = local.lr
 
     def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
         """Use the parameters of the first `jobs` jobs. Training writes into them."""
         weight, bias = self.names
-        self._weight, self._bias = params[weight][:jobs], None if bias is None else params[bias][:jobs, None]
+        self._weight = _first(params[weight], jobs)
+        self._bias = None if bias is None else _first(params[bias], jobs).unsqueeze(1)
         self._across = self._weight.mT
 
     def forward(self, x: Tensor) -> Tensor:
@@ -85,6 +92,8 @@ class Linear:
             ({key: tensors[weight][:jobs] for key, tensors in memory.items()}),
             ({} if bias is None else {key: tensors[bias][:jobs, None] for key, tensors in memory.items()}),
         ]
+        pairs = zip((self._weight, self._bias), self._memory)
+        self._additions = [(p, own[ADDITION]) for p, own in pairs if p is not None and ADDITION in own]
 
     def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
         """Take a step of any elementwise local optimizer.
@@ -102,26 +111,28 @@ class Linear:
             _take_step(params, grads, state, now, t)
 
     def learn(self, grad: Tensor) -> None:
-        """Take the plain SGD step in as few calls as possible, given the gradient of the outputs."""
+        """Take the plain SGD step in as few calls as possible, given the gradient of the outputs.
+
+        Weight decay has been applied already.
+        """
         grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
-        if self.decay:  # a separate call: a factor 1 - lr * decay in the product has one rounding error for all weights
-            self._weight.add_(self._weight, alpha=-self.lr * self.decay)
-        self._weight.baddbmm_(grad.mT, self._rows, alpha=-self.lr)
+        self._learn(grad.mT, grad)
+
+    def _learn(self, across: Tensor, grad: Tensor) -> None:
+        """Take the plain SGD step, given the gradient of the outputs as [B, out, n] and as [B, n, out]."""
+        self._weight.baddbmm_(across, self._rows, alpha=-self.lr)
         if self._bias is not None:
             jobs, rows, _ = grad.shape
-            if self._ones.shape[0] != jobs or self._ones.shape[2] != rows:
+            if self._ones.shape != (jobs, 1, rows):
                 self._ones = grad.new_ones(jobs, 1, rows)
-            if self.decay:
-                self._bias.add_(self._bias, alpha=-self.lr * self.decay)
             self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
-        for params, state in zip((self._weight, self._bias), self._memory):
-            if params is not None and ADDITION in state:
-                params.add_(state[ADDITION], alpha=-self.lr)
+        for params, addition in self._additions:
+            params.add_(addition, alpha=-self.lr)
 
     def clear(self) -> None:
         """Release the parameters and the tensors of the last batch."""
-        self._weight = self._across = self._bias = self._rows = self._ones = torch.ones(0, 1, 0)
-        self._memory = [{}, {}]
+        self._weight = self._across = self._bias = self._rows = _NOTHING
+        self._memory, self._additions = [{}, {}], []
 
 
 class Head(Linear):
@@ -131,24 +142,37 @@ class Head(Linear):
     slower.
     """
 
+    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs. Training writes into them."""
+        super().load_params(params, jobs)
+        self._column = None if self._bias is None else self._bias.mT
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs, with the classes as the second dimension."""
         self._rows = x
-        if self._bias is None:
-            return torch.bmm(self._weight, x.mT)
-        return torch.baddbmm(self._bias.mT, self._weight, x.mT)
+        across = x.mT
+        return (
+            torch.bmm(self._weight, across)
+            if self._column is None
+            else torch.baddbmm(self._column, self._weight, across)
+        )
 
     def backward(self, grad: Tensor) -> Tensor:
         """Return the gradient of the inputs, given the gradient of the outputs."""
-        return super().backward(grad.mT)
+        return torch.bmm(grad.mT, self._weight)
 
     def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
         """Take a step of any elementwise local optimizer."""
         super().step(grad.mT, now, t)
 
     def learn(self, grad: Tensor) -> None:
-        """Take the plain SGD step, given the gradient of the outputs."""
-        super().learn(grad.mT)
+        """Take the plain SGD step, given the gradient of the outputs. Weight decay has been applied already."""
+        self._learn(grad, grad.mT)
+
+    def clear(self) -> None:
+        """Release the parameters and the tensors of the last batch."""
+        super().clear()
+        self._column = None
 
 
 class Embedding:
@@ -165,7 +189,7 @@ class Embedding:
 
     def set_training(self, local: LocalSGD) -> None:
         """Use these settings of local training, with the learning rate of the jobs to come."""
-        self.lr, self.decay = local.lr, local.weight_decay
+        self.lr = local.lr
 
     def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
         """Use the parameters of the first `jobs` jobs. Training writes into them."""
@@ -198,9 +222,7 @@ class Embedding:
         _take_step(self._weight, grads, self._memory, now, t)
 
     def learn(self, grad: Tensor) -> None:
-        """Take the plain SGD step, given the gradient of the outputs."""
-        if self.decay:
-            self._weight.add_(self._weight, alpha=-self.lr * self.decay)
+        """Take the plain SGD step, given the gradient of the outputs. Weight decay has been applied already."""
         rows = self._weight.view(-1, self._weight.shape[-1])
         rows.index_add_(0, self._rows, self._row_gradients(grad), alpha=-self.lr)
         if ADDITION in self._memory:
@@ -208,7 +230,7 @@ class Embedding:
 
     def clear(self) -> None:
         """Release the parameters and the tensors of the last batch."""
-        self._weight = self._rows = self._first = torch.empty(0)
+        self._weight = self._rows = self._first = _NOTHING
         self._kept, self._memory = None, {}
 
 
@@ -236,7 +258,7 @@ class Relu:
 
     def clear(self) -> None:
         """Release the tensors of the last batch."""
-        self._out = torch.empty(0)
+        self._out = _NOTHING
 
 
 class Other:
@@ -259,4 +281,4 @@ class Other:
 
     def clear(self) -> None:
         """Release the tensors of the last batch."""
-        self._in = self._out = torch.empty(0)
+        self._in = self._out = _NOTHING

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from math import isfinite
+from math import isfinite, prod
 from typing import NamedTuple
 
 import torch
@@ -42,13 +42,13 @@ class Trained(NamedTuple):
     """A trained batch of jobs, with one row for each job.
 
     Attributes:
-        params: The parameters [B, P].
+        deltas: The parameters minus those at the start [B, P].
         buffers: The buffers [B, ...].
         losses: The sum of each job's losses over its steps [B].
         state: The jobs' vectors by name, [B, P] or [B].
     """
 
-    params: Tensor
+    deltas: Tensor
     buffers: Tensor
     losses: Tensor
     state: dict[str, Tensor]
@@ -84,6 +84,7 @@ class BatchTrainer:
         self.flat, self.task, self.local, self.seed = flat, task, local, seed
         self._brief = _brief(local)  # for trials
         self._most_examples = max(task.sizes)
+        self._generator = torch.Generator()  # seeded for each job
         self._gradients = vmap(grad_and_value(self._value, has_aux=True), randomness="error")
 
     @cached_property
@@ -142,22 +143,17 @@ class BatchTrainer:
 
     def _updates(self, local: LocalSGD, work: Sequence[Work]) -> list[Update]:
         batch = self._collate(local, work)
-        params, buffers, losses, state = self._run(self.stacked, batch)
-        rows = zip(batch.work, params.unbind(), buffers.unbind(), losses.tolist(), batch.steps)
+        deltas, buffers, losses, state = self._run(self.stacked, batch)
+        # Copies: a row of a shared tensor would keep the other rows in memory for as long as it is needed.
+        rows = zip(batch.work, torch.unbind_copy(deltas), torch.unbind_copy(buffers), losses.tolist(), batch.steps)
         updates: list[Update] = []
         sizes, has_buffers = self.task.sizes, bool(self.flat.buffers.numel())
-        for row, ((job, start), p, b, loss, steps) in enumerate(rows):
-            update = Update(
-                job,
-                p - start.params,
-                b.clone() if has_buffers else start.buffers,
-                start.params,
-                sizes[job.client],
-                {"loss": loss / steps},
-            )
+        for row, ((job, start), delta, b, loss, steps) in enumerate(rows):
+            own = b if has_buffers else start.buffers
+            update = Update(job, delta, own, start.params, sizes[job.client], {"loss": loss / steps})
             if local.has_vectors:
-                own = {name: vectors[row].clone() for name, vectors in state.items()}
-                vectors, kept = final_vectors(batch.local, own, update.delta, steps)
+                final = {name: vectors[row].clone() for name, vectors in state.items()}
+                vectors, kept = final_vectors(batch.local, final, delta, steps)
                 update = replace(update, vectors=vectors, kept=kept)
             updates.append(update)
         return updates
@@ -201,13 +197,12 @@ class BatchTrainer:
             stacked = Stacked(self.flat, self.task.loss, labels, self.local)
             for chosen in (work, work[:1]):  # also a single job: there a `squeeze` may remove another dimension
                 batch = self._collate(local, chosen)
-                trained += zip(batch.work, self._run_stacked(stacked, batch).params)
+                trained += zip(batch.work, self._run_stacked(stacked, batch).deltas)
         except Exception:  # tracing runs the user's code, which may fail in any way; vmap remains
             return None
         self._require_rows(stacked)
-        for (job, start), row in trained:
-            delta = train_job(self.flat, self.task, local, self.seed, job, start).delta
-            if not is_close(row - start.params, delta):
+        for (job, start), delta in trained:
+            if not is_close(delta, train_job(self.flat, self.task, local, self.seed, job, start).delta):
                 return None
         return stacked
 
@@ -229,29 +224,31 @@ class BatchTrainer:
         # The width must not depend on which jobs are in the batch: other jobs should not change a job's rounding.
         width = min(local.batch_size, self._most_examples)
         data: list[Sequence[Tensor]] = []
-        indices: list[Tensor] = []
+        rows: list[Tensor] = []
         lengths: list[list[int]] = []
         for job, _ in work:
-            columns, epochs = epoch_rows(self.task, local, self.seed, job, self.flat.device)
+            columns, epochs = epoch_rows(self.task, local, self.seed, job, self.flat.device, self._generator)
             data.append(columns)
-            rows, own = _pad(epochs, width)
+            padded, own = _pad(epochs, width)
+            rows.append(padded)
             lengths.append(own)
-            indices.append(rows.view(-1, width))
         if all(columns is data[0] for columns in data):
             pool = data[0]
         else:
             offsets = accumulate((len(columns[-1]) for columns in data), initial=0)
-            indices = [index + offset for index, offset in zip(indices, offsets)]
+            rows = [own + offset for own, offset in zip(rows, offsets)]
             pool = [torch.cat(columns) for columns in zip(*data, strict=True)]
+        steps = [len(own) for own in lengths]
         # The longest job comes first. The jobs that still have a batch at local step k are then the first ones.
-        order = sorted(range(len(work)), key=lambda i: -len(lengths[i]))
+        order = sorted(range(len(work)), key=lambda i: -steps[i])
+        index = stack_padded([rows[i] for i in order], padding=int(rows[order[0]][0]))
         return _Batch(
             local.for_job(work[0][0], self.task.sizes[work[0][0].client], self.seed),
             [work[i] for i in order],
             pool,
-            stack_padded([indices[i] for i in order], 1, padding=int(indices[order[0]][0, 0])).to(self.flat.device),
+            index.view(len(work), -1, width).transpose(0, 1).contiguous().to(self.flat.device),
             [lengths[i] for i in order],
-            [len(lengths[i]) for i in order],
+            [steps[i] for i in order],
         )
 
     def _run_stacked(self, stacked: Stacked, batch: "_Batch") -> Trained:
@@ -259,19 +256,21 @@ class BatchTrainer:
         starts = [start for _, start in batch.work]
         stacked.load_models(starts, batch.local, initial_states(batch.local, starts))
         steps, jobs, width = batch.index.shape
-        total = batch.weights.new_zeros(jobs, dtype=torch.promote_types(batch.weights.dtype, torch.float32))
         # Gathering the batches of several steps at once saves calls. The limit on their number saves memory.
-        example = sum(column[0].nbytes for column in batch.pool) + stacked.classes * batch.weights.element_size()
-        at_once = 1 + _GATHERED // (jobs * width * example)
+        example = sum(column.element_size() * prod(column.shape[1:]) for column in batch.pool)
+        at_once = 1 + _GATHERED // (jobs * width * (example + stacked.classes * batch.weights.element_size()))
+        total = batch.weights.new_zeros(jobs, dtype=torch.promote_types(batch.weights.dtype, torch.float32))
         for first in range(0, steps, at_once):
-            index, weights = batch.index[first : first + at_once], batch.weights[first : first + at_once]
+            index, weights = batch.index, batch.weights
+            if at_once < steps:
+                index, weights = index[first : first + at_once], weights[first : first + at_once]
             inputs, targets = (
-                column.index_select(0, index.flatten()).unflatten(0, index.shape) for column in batch.pool
+                column.index_select(0, index.view(-1)).unflatten(0, index.shape) for column in batch.pool
             )
             losses = stacked.train(inputs, targets, weights, batch.active[first : first + at_once])
             total[: len(losses)] += losses
-        params, state = stacked.unload()
-        return Trained(params, self.flat.buffers.new_zeros(jobs, 0), total, state)
+        deltas, state = stacked.unload()
+        return Trained(deltas, self.flat.buffers.new_zeros(jobs, 0), total, state)
 
     def _run_mapped(self, batch: "_Batch") -> Trained:
         """Train a batch of jobs with `vmap`."""
@@ -322,7 +321,7 @@ class BatchTrainer:
                 rows.copy_(after[name])
             total[:active] += values
         after = torch.cat([flat.buffers.new_zeros(jobs, 0), *(rows.flatten(1) for rows in buffers.values())], 1)
-        return Trained(params, after, total, vectors)
+        return Trained(params.sub_(torch.stack([start.params for start in models])), after, total, vectors)
 
     def _value(
         self,
@@ -353,6 +352,8 @@ class _Batch:
     @cached_property
     def active(self) -> list[int]:
         """For each local step, the number of jobs that take part."""
+        if self.steps[0] == self.steps[-1]:
+            return [len(self.steps)] * self.steps[0]
         return [sum(steps > k for steps in self.steps) for k in range(self.steps[0])]
 
     @cached_property
@@ -360,7 +361,7 @@ class _Batch:
         """The weight of each position in its batch's mean loss. Padding has the weight 0."""
         steps, jobs, width = self.index.shape
         like = self.work[0][1].params
-        if all(own[-1] == width and len(own) == steps and min(own) == width for own in self.rows):  # no padding
+        if self.rows.count([width] * steps) == jobs:  # no padding
             return like.new_full((), 1.0).div(width).expand(steps, jobs, width)
         full = [own + [width] * (steps - len(own)) for own in self.rows]
         lengths = torch.tensor(full, device=self.index.device).t()[..., None]

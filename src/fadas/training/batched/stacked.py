@@ -58,6 +58,7 @@ class Stacked:
             raise ValueError("the norm of a gradient is that of all layers")
         self._flat, self._local = flat, local
         self._layers = _chain(flat.module)
+        self._sizes = [shape.numel() for shape in flat.param_shapes.values()]
         self._loss: Callable[[Tensor, Tensor], StepsLoss] = partial(AnyLoss, loss)
         self.classes = 0  # how many numbers per example the loss keeps until the end
         if loss is cross_entropy and labels and isinstance(last := self._layers[-1], Linear):
@@ -89,7 +90,9 @@ class Stacked:
         """
         self._local = local = local or self._local
         self._state, self._taken = dict(state), 0
-        self._params = self._split(torch.stack([start.params for start in starts]))
+        self._starts = torch.stack([start.params for start in starts])
+        self._all = torch.empty_like(self._starts)
+        self._params = self._split(self._starts, self._all)
         self._memory = {key: self._split(vectors) for key, vectors in state.items() if key != TAKEN}
         if local.mu:
             self._memory[START] = {name: view.clone() for name, view in self._params.items()}
@@ -99,9 +102,18 @@ class Stacked:
             layer.set_training(local)
         self._keep_first(len(starts))
 
-    def _split(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Return vectors [B, P] as one tensor for each parameter. Products write into contiguous ones faster."""
-        return {name: view.contiguous() for name, view in self._flat.named_params(vectors).items()}
+    def _split(self, vectors: Tensor, memory: Tensor | None = None) -> dict[str, Tensor]:
+        """Return vectors [B, P] as one tensor for each parameter. Products write into contiguous ones faster.
+
+        Args:
+            vectors: The vectors.
+            memory: The tensors lie here, one after the other. None: anywhere.
+        """
+        jobs, shapes = len(vectors), self._flat.param_shapes
+        memory = torch.empty_like(vectors) if memory is None else memory
+        pieces = [part.view(jobs, -1) for part in memory.view(-1).split([jobs * size for size in self._sizes])]
+        torch.split_with_sizes_copy(vectors, self._sizes, 1, out=pieces)
+        return {name: piece.view(jobs, *shape) for piece, (name, shape) in zip(pieces, shapes.items())}
 
     def _keep_first(self, jobs: int) -> None:
         """Train only the first `jobs` jobs from now on."""
@@ -109,16 +121,20 @@ class Stacked:
         for layer in self._trained:
             layer.load_params(self._params, jobs)
             layer.load_memory(self._memory, jobs)
+        everyone = jobs == len(self._starts)
+        self._active = [self._all] if everyone else [params[:jobs] for params in self._params.values()]
 
     def unload(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the parameters [B, P] and the vectors of all jobs, and release all tensors of the batch of jobs."""
-        trained, state = _join(self._params), self._state
+        """Return the deltas [B, P] and the vectors of all jobs, and release all tensors of the batch of jobs."""
+        deltas, state = _join(self._params).sub_(self._starts), self._state
         if self._local.has_vectors:
             state |= {name: _join(self._memory[name]) for name in self._local.memory}
         self._params, self._memory, self._state = {}, {}, {}
+        self._starts = self._all = torch.empty(0)
+        self._active = []
         for layer in self._layers:
             layer.clear()
-        return trained, state
+        return deltas, state
 
     @torch.no_grad()
     def train(self, inputs: Tensor, targets: Tensor, weights: Tensor, active: Sequence[int]) -> Tensor:
@@ -134,26 +150,38 @@ class Stacked:
             For each job that took part, the sum of its losses over the steps.
         """
         local, plain = self._local, self._local.has_plain_steps
+        shrink = -local.lr * local.weight_decay
         loss = self._loss(targets, weights)
         for k, (x, jobs) in enumerate(zip(inputs.unbind(), active, strict=True)):
             self._taken += 1
-            now, t = local.at_step(self._taken), steps_taken(self._state, self._taken, 3, jobs)
             if jobs < self._jobs:
                 self._keep_first(jobs)
             if jobs < x.shape[0]:
                 x = x[:jobs]
             for layer in self._layers:
                 x = layer.forward(x)
-            grad = loss.gradient(k, x)
-            for layer in reversed(self._learning):
-                below = grad if layer is self._learning[0] else layer.backward(grad)  # before the weights change
-                if isinstance(layer, Linear | Embedding):
-                    if plain:
-                        layer.learn(grad)
-                    else:
-                        layer.step(grad, now, t)
-                grad = below
+            grads = self._backward(loss.gradient(k, x))
+            if plain:
+                if shrink:  # not in the products: their factor 1 - lr * decay has one rounding error for all weights
+                    for params in self._active:
+                        params.add_(params, alpha=shrink)
+                for layer, grad in grads:
+                    layer.learn(grad)
+            else:
+                now, t = local.at_step(self._taken), steps_taken(self._state, self._taken, 3, jobs)
+                for layer, grad in grads:
+                    layer.step(grad, now, t)
         return loss.total()
+
+    def _backward(self, grad: Tensor) -> list[tuple[Linear | Embedding, Tensor]]:
+        """Return each trained layer with the gradient of its outputs, given that of the last layer's."""
+        grads: list[tuple[Linear | Embedding, Tensor]] = []
+        for layer in reversed(self._learning):
+            if isinstance(layer, Linear | Embedding):
+                grads.append((layer, grad))
+            if layer is not self._learning[0]:
+                grad = layer.backward(grad)
+        return grads
 
 
 def _join(named: Mapping[str, Tensor]) -> Tensor:

@@ -53,7 +53,7 @@ class CrossEntropy:
     def __init__(self, classes: int, targets: Tensor, weights: Tensor) -> None:
         steps, jobs, rows = targets.shape
         targets, weights = _mask_ignored(targets, weights)
-        self._targets, self._weights = targets[:, :, None], weights[:, :, None]
+        self._targets, self._weights = targets.unsqueeze(2), weights.unsqueeze(2)
         hit = weights.new_zeros(steps, jobs, classes, rows).scatter_(2, self._targets, -self._weights)
         self._steps = list(zip(hit.unbind(), self._weights.unbind()))
         self._log_p: list[Tensor] = []
@@ -71,7 +71,10 @@ class CrossEntropy:
         """Return each job's weighted sum of the losses, over all steps."""
         log_p = stack_padded(self._log_p)  # later steps may have fewer jobs
         jobs = log_p.shape[1]
-        return log_p.gather(2, self._targets[:, :jobs]).mul_(self._weights[:, :jobs]).sum((0, 2, 3)).neg_()
+        targets, weights = self._targets, self._weights
+        if jobs < targets.shape[1]:
+            targets, weights = targets[:, :jobs], weights[:, :jobs]
+        return log_p.gather(2, targets).mul_(weights).sum((0, 2, 3)).neg_()
 
 
 class AnyLoss:
@@ -114,7 +117,7 @@ class ManyClasses(AnyLoss):
 
 def _mask_ignored(targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Give examples that torch's cross-entropy ignores the label 0 and no weight."""
-    ignored = targets == _IGNORED
-    if not ignored.any():
+    if targets.min() >= 0:
         return targets, weights
+    ignored = targets == _IGNORED
     return targets.masked_fill(ignored, 0), weights.masked_fill(ignored, 0)
