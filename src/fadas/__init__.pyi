@@ -28,6 +28,7 @@ from .algorithms.presets import (
     FedYogi as FedYogi,
 )
 from .core.ledger import Job as Job, Ledger as Ledger, Schedule as Schedule, Step as Step
+from .core.metrics import Metric as Metric
 from .core.model import Model as Model, ServerStep as ServerStep, Update as Update
 from .core.records import Record as Record
 from .core.server import Server as Server

@@ -15,7 +15,6 @@ from fadas.experiments.queue import RunQueue
 from fadas.experiments.sweep import Point, run_point, sweep_points
 from fadas.runs.reader import read_run
 from fadas.runs.summary import summarise
-from fadas.tasks.task import Task
 from helpers.experiments import make_sweep
 from helpers.processes import hold_lock
 
@@ -155,10 +154,11 @@ def test_halving_keeps_checkpoints_of_longer_runs(tmp_path):
 
 
 @pytest.mark.parametrize("rungs", [HALVING, (1.0,)])
-def test_task_without_accuracy_is_refused(monkeypatch, tmp_path, rungs):
-    monkeypatch.setattr(Task, "measured", {"r2": None})
-    with pytest.raises(ConfigError, match='the task does not measure "accuracy"'):
-        list(search_points(sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
+def test_metric_that_the_task_does_not_measure_is_refused(tmp_path, rungs):
+    tables = make_sweep()
+    tables["run"]["metric"] = "r2"
+    with pytest.raises(ConfigError, match="the task does not measure 'r2'; choose one of: accuracy, loss"):
+        list(search_points(sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
     assert not list(tmp_path.iterdir())
 
 

@@ -73,9 +73,17 @@ SLOW_RUN = make_run("slow", [(100, 5, 0.3), (200, 10, 0.65)], taus=(0, 0))
 
 
 def read_records(folder: Path) -> list[dict]:
-    """The lines of a run's metrics.jsonl, none if there is no such file yet."""
+    """The server steps in a run's metrics.jsonl, none if there is no such file yet."""
     path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if line["step"]]
+
+
+def read_initial(folder: Path) -> dict:
+    """The line of the initial model."""
+    line = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
+    assert line["step"] == 0
+    return line
 
 
 def count_records() -> int:

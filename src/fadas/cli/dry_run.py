@@ -80,7 +80,7 @@ def preview_runs(configs: Sequence[Any], root: Path, mode: Any, finished: Mappin
         finished: The summaries of finished runs, by folder.
         json_: Print JSON.
     """
-    from fadas.experiments.prepare import make_plan, shared_task
+    from fadas.experiments.prepare import count_evaluations, make_plan, shared_task
 
     tasks: dict[str, Any] = {}
     rows: list[Row] = []
@@ -92,7 +92,7 @@ def preview_runs(configs: Sequence[Any], root: Path, mode: Any, finished: Mappin
         plan = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
         updates, (state, done) = int(plan.statistics()["updates"]), _find_state(folder, config, mode)
         left = 1 - done / plan.steps
-        evaluations = ceil(left * plan.steps / config.run.eval_every)
+        evaluations = 1 + ceil(left * count_evaluations(config.run.interval, plan))
         rows.append(Row(config.label, config.seed, 1, 0, updates, left * updates, evaluations, state))
     pending = {c.label: c for c in reversed(configs) if root / c.id not in finished}
     _show(rows, _measure(pending, tasks), root, json_)
@@ -124,16 +124,16 @@ def preview_points(todo: Sequence[Any], root: Path, jobs: int, rungs: Sequence[f
         json_: Print JSON.
     """
     from fadas.experiments.halving import survivors
-    from fadas.experiments.prepare import make_plan, shared_task
+    from fadas.experiments.prepare import count_evaluations, make_plan, metric_of, shared_task
     from fadas.experiments.queue import find_finished_runs
     from fadas.experiments.resolve import resolve
-    from fadas.experiments.sweep import require_accuracy
 
     configs = {point.folder: resolve(point.tables, point.label, point.seed) for point in todo}
     finished = find_finished_runs({folder: config.tables for folder, config in configs.items()}, "resume")
     tasks: dict[str, Any] = {}
     if pending := {p.label: configs[p.folder] for p in reversed(todo) if p.folder not in finished}:
-        require_accuracy(shared_task(next(iter(pending.values())), tasks))
+        first = next(iter(pending.values()))
+        metric_of(first, shared_task(first, tasks))
     rows: list[Row] = []
     for label, seed in dict.fromkeys((point.label, point.seed) for point in todo):
         folders = [point.folder for point in todo if (point.label, point.seed) == (label, seed)]
@@ -148,7 +148,7 @@ def preview_points(todo: Sequence[Any], root: Path, jobs: int, rungs: Sequence[f
             updates = plan.statistics()["updates"]
             if folder not in finished:
                 left += share * updates
-                evaluations += share * plan.steps / config.run.eval_every
+                evaluations += 1 + share * count_evaluations(config.run.interval, plan)
         skipped = sum(folder in finished for folder in folders)
         state = f"{skipped} finished, skipped" if skipped else "new"
         rows.append(Row(label, seed, len(folders), skipped, int(updates), left, evaluations, state))

@@ -169,7 +169,7 @@ class _Work:
                 sizes = f"{_bytes(each)} between its jobs, all clients together {_bytes(each * config.clients)}"
                 self.display.say(f"{config.id}: a client keeps {sizes}")
             bar = self.display.add(config.id, int(self.plans[config.id].statistics()["updates"]))
-            on_record = lambda r: bar.update(r.updates, _accuracy(r.metrics))  # noqa: E731
+            on_record = lambda r: bar.update(r.updates, _measured(simulation.metric, r.metrics))  # noqa: E731
             summary = execute(config, simulation, claimed, on_record, self.display.say)
         if summary.diverged is None:
             bar.finish(_describe(summary), summary.updates)
@@ -181,8 +181,9 @@ def _bytes(count: int) -> str:
     return f"{count / unit:,.3g} {name}"
 
 
-def _accuracy(metrics: dict[str, float] | None) -> str | None:
-    return f"accuracy {metrics['accuracy']:.1%}" if metrics and "accuracy" in metrics else None
+def _measured(metric: Any, metrics: dict[str, float] | None) -> str | None:
+    value = metric.value(metrics)
+    return None if value is None else f"{metric.name} {metric.text(value)}"
 
 
 def _describe_skipped(name: str, folder: Path) -> str:
@@ -194,8 +195,8 @@ def _describe_skipped(name: str, folder: Path) -> str:
 def _describe(summary: Any) -> str:
     """Return a summary on one line."""
     parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates", f"virtual time {summary.time:.1f}"]
-    if accuracy := _accuracy(summary.metrics):
-        parts.append(accuracy)
+    if measured := _measured(summary.judged_by, summary.metrics):
+        parts.append(measured)
     if refused := sum(summary.refused.values()):
         parts.append(f"{refused:,} updates refused")
     if spent := summary.privacy:

@@ -101,14 +101,13 @@ def sweep(
             bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
         bar.finish(f"{len(todo)} runs in {root}", total)
     ranked = rank_points(list(results.values()))
+    metric = next(outcome.judged_by for _, outcome in results.values())
     if json_:
         for row in ranked:
             print_json(vars(row))
     else:
-        rows = [
-            [r.label, r.name, _score(r.score, r.diverged) + _mark(r.share), "best" if r.best else ""] for r in ranked
-        ]
-        print_table(["algorithm", "point", "validation accuracy", ""], rows, name)
+        rows = [[r.label, r.name, _score(metric, r) + _mark(r.share), "best" if r.best else ""] for r in ranked]
+        print_table(["algorithm", "point", f"validation {metric.name}", ""], rows, name)
     diverged = [
         str(point.folder.relative_to(root)) for point, outcome in results.values() if outcome.diverged is not None
     ]
@@ -139,8 +138,10 @@ def _find_points(
     return tables["name"], root, sweep_points(tables, labels, experiment_seeds(tables), root, held_out)
 
 
-def _score(score: float | None, diverged: int) -> str:
-    return "diverged" if diverged else "-" if score is None else f"{score:.2%}"
+def _score(metric: Any, row: Any) -> str:
+    if row.diverged:
+        return "diverged"
+    return f"{row.score:.2%}" if metric.format == "percent" and row.score is not None else metric.text(row.score)
 
 
 def _mark(share: float) -> str:

@@ -162,7 +162,8 @@ def draw_runs(followers: list[Follower]) -> RenderableType:
     That run is one that is not finished, else the last one.
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
-    for name in ("run", "", "step", "updates", "accuracy", "tau", "lost", "left"):
+    metrics = dict.fromkeys(follower.metric.name for follower in followers if follower.metric)
+    for name in ("run", "", "step", "updates", "/".join(metrics) or "metric", "tau", "lost", "left"):
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
         table.add_row(*_draw_run(follower))
@@ -181,7 +182,7 @@ def _draw_run(follower: Follower) -> list[RenderableType]:
         ProgressBar(1.0, follower.progress, 20),
         f"{last.step:,}",
         f"{last.updates:,}" + (f" ({follower.speed:,.1f}/s)" if follower.speed and not outcome else ""),
-        "" if follower.accuracy is None else f"{follower.accuracy:.1%}",
+        "" if follower.value is None or follower.metric is None else follower.metric.text(follower.value),
         f"{max(job.tau for job in last.jobs)}",
         _plain(_describe_lost(follower)),
         outcome or ("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"),

@@ -27,7 +27,7 @@ class Ranked:
         label: The algorithm's label.
         name: The point in words.
         point: The settings that the point changes.
-        score: The mean accuracy over the seeds. None: a seed diverged, or there is no accuracy.
+        score: The mean of the metric over the seeds. None: a seed diverged, or the metric was not measured.
         diverged: How many seeds diverged.
         share: How much of the run was done when the point was judged.
         best: Is it the best point of its algorithm?
@@ -43,7 +43,7 @@ class Ranked:
 
 
 def rank_points(results: Sequence[Result]) -> list[Ranked]:
-    """Return the points of each algorithm from best to worst, by the mean accuracy over the seeds.
+    """Return the points of each algorithm from best to worst, by the mean of the metric over the seeds.
 
     A point that went further is better than one that was left behind. Points without a score come last.
     """
@@ -54,11 +54,13 @@ def rank_points(results: Sequence[Result]) -> list[Ranked]:
     for label, by_point in found.items():
         rows: list[Ranked] = []
         for name, seeds in by_point.items():
-            known = [outcome.accuracy for _, outcome in seeds if outcome.accuracy is not None]
+            known = [outcome.score for _, outcome in seeds if outcome.score is not None]
             mean = fmean(known) if len(known) == len(seeds) else None
             diverged = sum(outcome.diverged is not None for _, outcome in seeds)
             rows.append(Ranked(label, name, seeds[0][0].point, mean, diverged, seeds[0][0].share, False))
-        rows.sort(key=lambda row: (row.score is None, -row.share, -(row.score or 0.0), row.name))
+        outcome = next(iter(by_point.values()))[0][1]
+        sign = -1 if outcome.judged_by.better == "higher" else 1
+        rows.sort(key=lambda row: (row.score is None, -row.share, sign * (row.score or 0.0), row.name))
         ranked += [replace(row, best=place == 0 and row.score is not None) for place, row in enumerate(rows)]
     return ranked
 
@@ -139,7 +141,7 @@ def _remove_checkpoints_behind(results: Sequence[Result], wanted: Mapping[str, i
 
 def _check_evaluations(todo: Sequence[Point], share: float) -> None:
     """Raise an error if the first rung ends before the first evaluation."""
-    from fadas.experiments.prepare import make_plan
+    from fadas.experiments.prepare import count_evaluations, make_plan
 
     planned: set[Any] = set()
     for point in todo:
@@ -148,8 +150,9 @@ def _check_evaluations(todo: Sequence[Point], share: float) -> None:
         if kind in planned:  # a plan of a million updates takes seconds
             continue
         planned.add(kind)
-        steps, every = ceil(share * make_plan(config).steps), config.run.eval_every
-        if steps < every:
+        timeline = make_plan(config)
+        if not count_evaluations(config.run.interval, timeline, share):
+            steps = ceil(share * timeline.steps)
             which = f"{point.label}, {point.name}"
             raise ConfigError(f"{which}: {share:.1%} of a run is {steps} steps; run.eval_every must be at most {steps}")
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,10 +12,10 @@ import torch
 from safetensors.torch import save
 
 from fadas.core.records import Record
-from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, Interrupted, first_line
+from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, FadasWarning, Interrupted, first_line
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.provenance import provenance
-from fadas.experiments.settings import RunConfig
+from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
 from fadas.runs.folder import METRICS, MODEL, PARTITION, Claim, checkpoints
 from fadas.runs.serialization import atomic_file
@@ -110,23 +111,29 @@ class _Execution:
         self.commits = [self.origin["commit"]]
         sinks = [make() for name, make in SINKS.items() if getattr(config.run, name)]
         kept = self._restore(say) if claim.mode == "resume" else None
+        if kept is None:
+            _check_target(simulation, config.run)
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
         self.writer = Writer(claim, kept, sinks)
-        self.tally = Tally(config.run.target)
+        self.tally = Tally(config.run.target, simulation.metric)
         for record in () if kept is None else written_records(self.folder):
             self.tally.add(record)
+        self.keeps_best = config.run.keep == "best"
         self.checkpoints = BackgroundWriter()
         self.save_is_due = False
         if counts := simulation.task.label_counts():
             self.writer.write_json(PARTITION, {"counts": counts})
 
     def play(self, on_record: OnRecord, pause_at: float | None) -> Outcome:
-        simulation = self.simulation
+        simulation, patience = self.simulation, self.config.run.patience
+        if self.tally.is_empty and (initial := simulation.initial):
+            self._take(initial)
         try:
             for record in simulation:
-                self.tally.add(record)
-                self.writer.append(record)
+                self._take(record)
+                if patience and self.tally.since_best >= patience:
+                    simulation.complete = True
                 on_record(record)
                 self._save_if_due(record.step)
                 if pause_at is not None and record.updates >= pause_at and not simulation.complete:
@@ -139,8 +146,16 @@ class _Execution:
         if self.tally.lacks_evaluation:  # an update refused after this record made it the last
             self.writer.replace_last(self.tally.add_evaluation(simulation.metrics))
         self.writer.require_held()
-        _save_model(simulation, self.folder)
+        if not self.keeps_best or self.tally.best_step == self.tally.step:
+            _save_model(simulation, self.folder)
         return self._finish()
+
+    def _take(self, record: Record) -> None:
+        """Add a record to the results and to the files. Save the model if it is the best so far."""
+        self.tally.add(record)
+        self.writer.append(record)
+        if self.keeps_best and record.metrics and self.tally.best_step == record.step:
+            _save_model(self.simulation, self.folder)
 
     def _save_if_due(self, step: int) -> None:
         every = self.config.run.checkpoint_every
@@ -175,7 +190,7 @@ class _Execution:
             algorithm=config.label,
             seed=config.seed,
             place=config.place,
-            **vars(self.tally.outcome(diverged)),
+            **vars(self.tally.outcome(diverged, with_best=bool(self.keeps_best or config.run.patience))),
             wall=self.simulation.progress.wall,
             **origin,
         )
@@ -239,6 +254,22 @@ def _stop_on_signals(simulation: Simulation) -> Iterator[None]:
             signal.signal(number, handler)
     if received:
         signal.raise_signal(received[0])
+
+
+def _check_target(simulation: Simulation, run: RunSettings) -> None:
+    """Find a target that the initial model reaches already, as it does if the metric's direction is mistaken.
+
+    For a metric that the user chose this is an error, else a warning.
+    """
+    metric, initial = simulation.metric, simulation.initial if run.target is not None else None
+    value = metric.value(initial.metrics) if initial else None
+    if run.target is None or value is None or not metric.reaches(value, run.target):
+        return
+    reached = f"the initial model has {metric.name} {metric.text(value)}, and {metric.better} is better"
+    problem = f"run.target = {run.target:g} is reached before the run: {reached}"
+    if run.metric is not None:
+        raise ConfigError(problem)
+    warnings.warn(problem, FadasWarning, stacklevel=2)
 
 
 def _save_model(simulation: Simulation, folder: Path) -> None:

@@ -137,7 +137,7 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
     Raises:
         Busy: Another process is running it, and has not got as far as the share.
     """
-    from fadas.experiments.prepare import make_plan, make_simulation, shared_task
+    from fadas.experiments.prepare import make_plan, make_simulation, metric_of, shared_task
     from fadas.experiments.run import execute_until
 
     config = resolve(point.tables, point.label, point.seed)
@@ -150,19 +150,15 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
         if outcome := _outcome_at(point.folder, enough):
             return outcome
     task = shared_task(config, tasks)
-    require_accuracy(task)
+    if task.test is None:
+        raise ConfigError("a sweep ranks points by a metric, but the task has no test data to measure it on")
+    metric_of(config, task)
     claimed = claim(point.folder, config.tables, "resume")
     if isinstance(claimed, Finished):  # by another process, or it diverged before it got as far as the share
         return claimed.summary
     with claimed:
         simulation = make_simulation(config, task, timeline or make_plan(config, task))
         return execute_until(config, simulation, claimed, enough)
-
-
-def require_accuracy(task: Any) -> None:
-    """Raise an error if a task does not measure what points are ranked by."""
-    if "accuracy" not in task.measured:
-        raise ConfigError('a sweep ranks points by their accuracy, but the task does not measure "accuracy"')
 
 
 def _outcome_at(folder: Path, updates: float) -> Outcome | None:

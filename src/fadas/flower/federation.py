@@ -15,10 +15,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from torch import Tensor
 
+from fadas.core.interval import Position
 from fadas.core.ledger import Job, Ledger
 from fadas.core.model import Update
 from fadas.core.progress import Progress, Span, mean_loss
-from fadas.core.records import Record
+from fadas.core.records import Record, initial_record
 from fadas.core.saved_state import State, load_server, save_server
 from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.trial_step import try_one_step
@@ -71,6 +72,8 @@ class Federation:
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
         self.spare = 1  # how many nodes may fail without stopping the run, when the log last said so
+        self.position = Position(0, 0, 0.0)  # of the last record
+        self.initial: dict[str, float] | None = None  # metrics of the initial model, until the first step is recorded
         self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
         self.journal = Journal(options.folder, options, steps, self.layout.digest) if options.folder else None
 
@@ -105,6 +108,8 @@ class Federation:
         self.progress, self.sent, self.ends = saved.progress, saved.sent, saved.ends
         self.key, self.unpublished = saved.key or self.key, saved.unpublished
         self.begin -= saved.now
+        done = server.state.version - bool(saved.unpublished)
+        self.position = Position(done, done * schedule.buffer, saved.now)
         return server.state.version
 
     def _open(self) -> None:
@@ -144,7 +149,7 @@ class Federation:
     def _play(self, timeout: float) -> Result:
         server, steps = self.server, self.steps
         if self.evaluate and not server.state.version:
-            self._evaluate(0)
+            self.initial = self._evaluate(0)
         if self.unpublished and self.journal:
             self._publish(self.unpublished)
             self.journal.checkpoint(self.progress.updates, self.state())
@@ -322,6 +327,9 @@ class Federation:
         step, eta, now, loss = received.step, received.eta, self.now(), mean_loss(received.updates)
         assert step is not None
         assert eta is not None
+        if self.journal and self.initial:
+            self.journal.append(initial_record(self.initial))
+        self.initial = None
         record = self.progress.record(
             self.server, step, eta, self._take_span, time=now, wall=now, train_loss=loss, metrics=None
         )
@@ -334,8 +342,10 @@ class Federation:
         """Evaluate the model, if that is due, and write the record of its step."""
         done, loss, delays = record.step, record.train_loss, [job.tau for job in record.jobs]
         metrics = None
-        if self.evaluate and (done % self.options.eval_every == 0 or done == self.steps):
+        now = Position(done, record.updates, record.time)
+        if self.evaluate and (self.options.interval.is_due(self.position, now) or done == self.steps):
             metrics = self._evaluate(done)
+        self.position = now
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
         spent = " epsilon {epsilon:.4g} at delta {delta:g}".format(**record.privacy) if record.privacy else ""
         log(INFO, "step %d: tau %s, train loss %.4f %s%s", done, delays, loss, metrics or "", spent)

@@ -43,12 +43,12 @@ class Journal:
         self._experiment, self._options, self._steps = folder.name, options, steps
         self.damaged: list[Path] = []  # checkpoints that were passed over
         self._writer: Writer | None = None
-        self._tally = Tally()
+        self._tally = Tally(options.target, options.metric)
         self._tables = {
             "name": folder.name,
             "task": {"name": DEPLOYMENT, "reply": options.reply, "arrays": arrays},
             "schedule": options.schedule.as_table(),
-            "run": {"steps": steps, "seeds": [options.seed]},
+            "run": {"steps": steps, "seeds": [options.seed], **_describe_metric(options)},
             "algorithms": {options.name: _describe(options.algorithm)},
         }
 
@@ -190,6 +190,12 @@ class Journal:
             wall=wall,
             versions={"fadas": fadas.__version__, "torch": torch.__version__},
         )
+
+
+def _describe_metric(options: Options) -> dict[str, Any]:
+    metric = options.metric
+    described = {"metric": metric.name, "better": metric.better, "format": metric.format} if metric else {}
+    return {**described, **({"target": options.target} if options.target is not None else {})}
 
 
 def _describe(algorithm: object) -> dict[str, str]:

@@ -15,7 +15,9 @@ from fadas.algorithms.optimizers import OPTIMIZERS
 from fadas.algorithms.presets import ALGORITHMS
 from fadas.algorithms.privacy import Private
 from fadas.algorithms.step_sizes import STEP_SIZES
+from fadas.core.interval import Interval
 from fadas.core.ledger import Schedule
+from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, first_line
 from fadas.flower.arrays import Trainable, is_trainable
@@ -24,7 +26,7 @@ from fadas.tasks import TASKS
 from fadas.tasks.task import Task
 from fadas.training.settings import local_from_table
 from fadas.training.sgd import LocalSGD
-from fadas.validate import at_least, one_of
+from fadas.validate import one_of
 
 Reply = Literal["arrays", "delta"]
 
@@ -71,7 +73,9 @@ class Options:
         reply: What nodes answer with.
         folder: Where the run is kept; None: nowhere.
         name: The name of the run's folder.
-        eval_every: Evaluate after this many server steps.
+        eval_every: The interval between evaluations.
+        metric: What the run is judged by.
+        target: A value of the metric to reach.
         deadline: Seconds that a node may take for a job.
         patience: Seconds to wait when no node is connected.
         poll: Seconds between polls.
@@ -85,17 +89,26 @@ class Options:
     reply: Reply = "arrays"
     folder: Path | None = None
     name: str = "fadas"
-    eval_every: int = 1
+    eval_every: int | str = 1
+    metric: Metric | None = None
+    target: float | None = None
     deadline: float = 600.0
     patience: float = 300.0
     poll: float = 0.2
 
     def __post_init__(self) -> None:
         one_of(("arrays", "delta"), reply=self.reply)
-        at_least(1, eval_every=self.eval_every)
+        Interval.parse(self.eval_every)
+        if self.target is not None and self.metric:
+            self.metric.require_target(self.target)
         if not (self.deadline > 0 and self.patience >= 0 and 0 < self.poll < math.inf):
             given = f"{self.deadline}, {self.patience} and {self.poll}"
             raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; got {given}")
+
+    @property
+    def interval(self) -> Interval:
+        """The interval between evaluations."""
+        return Interval.parse(self.eval_every)
 
 
 def algorithm_from_run_config(config: Mapping[str, Any]) -> Algorithm:

@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Schedule
+from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, is_trainable
 from fadas.flower.federation import Federation
@@ -31,7 +32,14 @@ from fadas.flower.options import (
 )
 from fadas.validate import at_least, whole_number
 
-_FROM_RUN_CONFIG = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
+_FROM_RUN_CONFIG: dict[str, Callable[[Any], Any]] = {
+    "seed": int,
+    "deadline": float,
+    "patience": float,
+    "eval-every": lambda value: int(value) if str(value).isdigit() else value,
+    "target": float,
+    "folder": str,
+}
 
 
 class AsyncStrategy(Strategy):
@@ -54,7 +62,11 @@ class AsyncStrategy(Strategy):
         folder: The folder to keep the run in: metrics as the simulator writes them, and a checkpoint after every
             update. Starting again with the same folder resumes the run. None: nothing is kept.
         name: The name of the run's folder within `folder`.
-        eval_every: The number of server steps between calls of `evaluate_fn`.
+        eval_every: The interval between calls of `evaluate_fn`: a number of server steps, or a text such as
+            "50 updates" or "60 seconds".
+        metric: What the run is judged by: a name among the metrics that `evaluate_fn` returns, or for names of your own
+            `fadas.Metric("score", better="higher")`. None: the accuracy if it is measured, else the first metric.
+        target: A value of the metric. The report says when the run first reached it.
         deadline: The seconds that a node may take for a job.
         patience: The seconds to wait when no node is connected.
         poll: The seconds between polls.
@@ -75,7 +87,9 @@ class AsyncStrategy(Strategy):
         reply: Reply = "arrays",
         folder: str | Path | None = None,
         name: str = "fadas",
-        eval_every: int = 1,
+        eval_every: int | str = 1,
+        metric: str | Metric | None = None,
+        target: float | None = None,
         deadline: float = 600.0,
         patience: float = 300.0,
         poll: float = 0.2,
@@ -92,6 +106,8 @@ class AsyncStrategy(Strategy):
             folder=None if folder is None else Path(folder),
             name=name,
             eval_every=eval_every,
+            metric=Metric(metric) if isinstance(metric, str) else metric,
+            target=target,
             deadline=deadline,
             patience=patience,
             poll=poll,
@@ -105,7 +121,8 @@ class AsyncStrategy(Strategy):
             config: The run config. `algorithm` is the name of a preset, `algorithm-*` are its parameters.
                 `algorithm-combine`, `algorithm-optimizer` and `algorithm-step-size` exchange a part of it, and
                 `algorithm-combine-*` are parameters of the part. `concurrency`, `buffer` and `per-client` are the
-                schedule. `seed`, `deadline`, `patience`, `eval-every` and `folder` are options of the strategy.
+                schedule. `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `target` and `folder` are
+                options of the strategy.
             options: Other options of the strategy.
 
         Example:
@@ -113,6 +130,8 @@ class AsyncStrategy(Strategy):
         """
         algorithm = algorithm_from_run_config(config)
         schedule = schedule_from_run_config(config, algorithm)
+        if name := str(config.get("metric", "")):
+            options["metric"] = Metric(name, config.get("better") or None)  # pyright: ignore[reportArgumentType]
         # In a run config an empty string says "not set"; 0 is a number like any other.
         given = {
             key.replace("-", "_"): kind(config[key])

@@ -66,7 +66,10 @@ class TensorBoard:
 
     def record(self, record: Record) -> None:
         """Write the scalars of one server step."""
-        values = {"eta": record.eta, "train/loss": record.train_loss, "tau_max": max(job.tau for job in record.jobs)}
+        values: dict[str, float] = {}
+        if record.jobs:  # the initial model has none
+            tau_max = max(job.tau for job in record.jobs)
+            values = {"eta": record.eta, "train/loss": record.train_loss, "tau_max": tau_max}
         values |= {f"test/{name}": value for name, value in (record.metrics or {}).items()}
         for name, value in values.items():
             self._writer.add_scalar(name, value, record.step)  # pyright: ignore[reportUnknownMemberType]
