@@ -35,6 +35,7 @@ from .core.server import Server as Server
 from .core.update_checks import Checks as Checks
 from .errors import ConfigError as ConfigError, Diverged as Diverged
 from .flower.strategy import AsyncStrategy as AsyncStrategy
+from .report.frames import load_jobs as load_jobs, load_runs as load_runs, load_steps as load_steps
 from .simulation.delays import Delays as Delays, Large as Large, Mild as Mild
 from .simulation.planner import Plan as Plan, plan as plan
 from .simulation.simulator import Simulation as Simulation, simulate as simulate

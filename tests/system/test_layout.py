@@ -65,8 +65,8 @@ def test_top_level_holds_packages_and_five_modules():
     for package in packages:
         inside = SOURCE / package
         files = {path.stem for path in inside.glob("*.py")} - {"__init__", "__main__"}
-        most = 11 if package in ("runs", "experiments", "tasks") else 10  # old files; all settings; data of `names`
-        most = 15 if package == "cli" else most  # a file per command
+        most = 11 if package in ("runs", "experiments", "tasks", "flower") else 10  # old files, settings, `names`
+        most = 16 if package == "cli" else 12 if package == "core" else most  # a file per command; the engine
         assert 4 <= len(files | {path.parent.name for path in inside.glob("*/__init__.py")}) <= most, package
 
 
