@@ -68,7 +68,7 @@ class Federation:
         self.progress = Progress()
         self.failures: Counter[str] = Counter()  # by kind, since the last accepted update
         self.streak = 0  # the first job that was not yet assigned when these failures began
-        self.result = Result(arrays=initial)
+        self.result = Result(arrays=initial, evaluate_metrics_serverapp=self.evaluator.records)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
         self.spare = 1  # how many nodes may fail without stopping the run, when the log last said so
@@ -354,8 +354,6 @@ class Federation:
     def _evaluate(self, step: int) -> dict[str, float] | None:
         begin = time.monotonic()
         metrics = self.evaluator.measure(step, self.layout.to_record(self.server.model))
-        took = time.monotonic() - begin  # nobody listened to the nodes: this time does not count against them
-        self.accompanied += took
+        self.accompanied += (took := time.monotonic() - begin)  # nobody listened to the nodes meanwhile
         self.mailbox.postpone(took)
-        self.result.evaluate_metrics_serverapp = self.evaluator.records
         return metrics
