@@ -147,7 +147,7 @@ def test_plan_shows_all_seeds():
 def test_interrupted_run_can_be_resumed(tmp_path):
     process = start_paused(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
-    wait_until(lambda: count_lines(metrics), process=process)
+    wait_until(lambda: count_lines(metrics) > 1, process=process)
     process.send_signal(signal.SIGINT)
     assert "fadas: interrupted after step" in process.communicate(timeout=300)[1].strip().splitlines()[-1]
     assert process.returncode == 130

@@ -137,7 +137,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         traits=executor.traits,
         train_device=executor.device,
         threads=executor.threads,
-        tables=_to_plain(resolved),
+        tables=to_plain(resolved),
     )
 
 
@@ -356,12 +356,12 @@ def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     return delays, {**chosen.table, **{key: getattr(delays, key) for key in DELAY_KEYS}}
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return only what TOML can hold: no None, no tuples."""
     if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items() if item is not None}
+        return {key: to_plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_to_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if not isinstance(value, str | bool | int | float):
         raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
     return value

@@ -96,6 +96,39 @@ def execute_until(
             run.close()
 
 
+def iterate(config: RunConfig, simulation: Simulation, claim: Claim) -> Iterator[Record]:
+    """Yield the records of a run while it writes its folder. Those that are on disk already come first.
+
+    An iteration that is ended early leaves a checkpoint.
+
+    Args:
+        config: The run's settings.
+        simulation: The run.
+        claim: The right to write the run's folder. It is released at the end.
+
+    Raises:
+        Diverged: Training diverged. The summary says so.
+    """
+    try:
+        run = _Execution(config, simulation, claim, lambda text: None)
+    except BaseException:
+        claim.release()
+        raise
+    try:
+        yield from [record for record in written_records(claim.folder) if record.step]
+        yield from run.records()
+        if not simulation.complete:
+            run.save_now()
+        elif (summary := run.end()).diverged is not None:
+            raise Diverged(summary.diverged)
+    except GeneratorExit:
+        if not simulation.complete:
+            run.save_now()
+        raise
+    finally:
+        run.close()
+
+
 def training_threads(config: RunConfig, simulation: Simulation) -> int:
     """Return the number of torch threads with which this process runs a simulation."""
     small = simulation.server.model.params.numel() < _SMALL
@@ -122,27 +155,42 @@ class _Execution:
         self.keeps_best = config.run.keep == "best"
         self.checkpoints = BackgroundWriter()
         self.save_is_due = False
+        self.diverged: str | None = None
         if counts := simulation.task.label_counts():
             self.writer.write_json(PARTITION, {"counts": counts})
 
     def play(self, on_record: OnRecord, pause_at: float | None) -> Outcome:
+        simulation = self.simulation
+        for record in self.records():
+            on_record(record)
+            if pause_at is not None and record.updates >= pause_at and not simulation.complete:
+                return self._pause()
+        if self.diverged is None and not simulation.complete:
+            step = self.save_now()
+            raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
+        return self.end()
+
+    def records(self) -> Iterator[Record]:
+        """Train, write each record and yield it. Save a checkpoint when one is due."""
         simulation, patience = self.simulation, self.config.run.patience
         if self.tally.is_empty and (initial := simulation.initial):
             self._take(initial)
         try:
-            for record in simulation:
+            for record in simulation.records():
                 self._take(record)
                 if patience and self.tally.since_best >= patience:
                     simulation.complete = True
-                on_record(record)
+                yield record
                 self._save_if_due(record.step)
-                if pause_at is not None and record.updates >= pause_at and not simulation.complete:
-                    return self._pause()
         except Diverged as error:
-            return self._finish(str(error))
-        if not simulation.complete:
-            step = self._save_now()
-            raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
+            self.diverged = str(error)
+            simulation.complete = True
+
+    def end(self) -> Summary:
+        """End a run that is complete."""
+        simulation = self.simulation
+        if self.diverged is not None:
+            return self._finish(self.diverged)
         if self.tally.lacks_evaluation:  # an update refused after this record made it the last
             self.writer.replace_last(self.tally.add_evaluation(simulation.metrics))
         self.writer.require_held()
@@ -170,13 +218,13 @@ class _Execution:
         self.checkpoints.write(self.folder, values["version"], tensors, values)
         return values["version"]
 
-    def _save_now(self) -> int:
+    def save_now(self) -> int:
         step = self._save()
         self.checkpoints.wait()
         return step
 
     def _pause(self) -> Outcome:
-        step = self._save_now()
+        step = self.save_now()
         if self.simulation.stopped:
             raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
         for older in checkpoints(self.folder)[1:]:  # many runs may be paused: one checkpoint each is enough

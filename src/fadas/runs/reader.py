@@ -326,6 +326,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         settings = identity(run.config)
         settings["run"].pop("seeds", None)
+        if settings["run"].pop("digest", None):  # of a run from Python, whose data and steps may depend on its seed
+            settings["run"].pop("steps", None)
         groups.setdefault(run.label, {}).setdefault(repr(settings), []).append(run)
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():
