@@ -163,6 +163,26 @@ def test_interrupted_run_can_be_resumed(tmp_path):
     assert not list(metrics.parent.glob("checkpoint*"))
 
 
+def test_parallel_runs_write_the_files_of_serial_ones(tmp_path):
+    short = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--set", "run.seeds=[1,2]"]
+    options = ["run", DEMO, "--only", "fadas,fedbuff", *short, "--no-report", "--out"]
+    one, two = run_fadas(*options, tmp_path / "one"), run_fadas(*options, tmp_path / "two", "-j", "2")
+    names = {f"{label}-{seed}" for label in ("fadas", "fedbuff") for seed in (1, 2)}
+    assert {line.split(":")[0] for line in two.stderr.splitlines()} >= names
+    assert len(one.stderr.splitlines()) == len(two.stderr.splitlines())
+    for name in names:
+        for file in ("metrics.jsonl", "model.safetensors", "config.toml"):
+            assert (tmp_path / "one" / name / file).read_bytes() == (tmp_path / "two" / name / file).read_bytes()
+    again = run_fadas(*options, tmp_path / "two", "-j", "2").stderr
+    assert again.count("skipped, it has finished in") == 4
+
+
+def test_parallel_runs_that_diverge_are_named(tmp_path):
+    wild = ["--set", "algorithms.fedbuff.eta=1e30", "--set", "local.lr=1e30"]
+    done = run_fadas("run", DEMO, "--only", "fadas,fedbuff", *SMALL, *wild, "-j", "2", "--out", tmp_path, code=3)
+    assert "diverged" in done.stderr
+
+
 def test_run_stops_at_target(tmp_path):
     stop = ["--set", "run.stop_at_target=true", "--set", "run.target=0.5"]
     done = run_fadas("run", DEMO, "--only", "fadas", "--seed", "3", *stop, "--out", tmp_path, "--json")
