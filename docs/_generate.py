@@ -38,7 +38,7 @@ PUBLIC = {
     "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
     "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
     "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
-    "partition.deal partition.natural",
+    "partition.dirichlet partition.dirichlet_capped partition.by_shards partition.iid partition.natural partition.deal",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
@@ -172,8 +172,8 @@ def write_api(package: str = "") -> str:
     for name in PUBLIC.get(package, "").split():
         path, _, attribute = name.rpartition(".")
         thing = getattr(import_module(f"fadas.{package}.{path}"), attribute)
-        if thing not in found.values():
-            found[f"fadas.{package}.{name}"] = thing
+        if thing not in found.values():  # fadas.partition is public, fadas.tasks.partition is where it lies
+            found[f"fadas.{name}" if path in fadas.__all__ else f"fadas.{package}.{name}"] = thing
     parts: list[str] = []
     for name, thing in found.items():
         parts += [f"## {name.rpartition('.')[2]}", write_object(name, thing)]

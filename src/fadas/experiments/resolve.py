@@ -46,6 +46,7 @@ from fadas.runs.serialization import flatten
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
+from fadas.tasks.weights import StartWeights, take_weights
 from fadas.training import RATE_SCHEDULES, STEP_LAWS
 from fadas.training.settings import COMPANION, DEFAULT_TRAINER, local_from_table, trainer_factory
 from fadas.training.sgd import LocalSGD
@@ -95,7 +96,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     faults = {
         name: build(Fault, as_table(f, f"faults.{name}"), f"faults.{name}") for name, f in sections["faults"].items()
     }
-    task = _make_task(sections["task"], seed)
+    task, weights = _make_task(sections["task"], seed)
     clients = task.table["clients"]
     if schedule.concurrency > clients:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
@@ -133,6 +134,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         checks=checks,
         run=run,
         make_task=task.make,
+        weights=weights,
         make_executor=executor.make,
         traits=executor.traits,
         train_device=executor.device,
@@ -241,15 +243,19 @@ def _choose(
     return _Named(factory, partial(factory, **values), {"name": name, **values})
 
 
-def _make_task(section: Table, seed: int) -> _Named:
-    if "clients" in section and "name" in section:
-        takes, _ = parameters_of(lookup(TASKS, "task", section["name"]), "task")
-        if "clients" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-            raise ConfigError(f"the task {section['name']!r} must take the argument `clients`")
-    task = _choose(TASKS, section, "task", {"seed": seed})
+def _make_task(given: Table, seed: int) -> tuple[_Named, StartWeights | None]:
+    section = dict(given)
+    takes = parameters_of(lookup(TASKS, "task", section["name"]), "task")[0] if "name" in section else {}
+    weights = take_weights(section, takes, "task.")
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    if "clients" in section and "name" in section and "clients" not in takes and not open_ended:
+        raise ConfigError(f"the task {section['name']!r} must take the argument `clients`")
+    task = _choose(TASKS, section, "task", {"seed": seed}, also_known=("weights",))
     if not isinstance(task.table.get("clients"), int):
         raise ConfigError("task.clients (the number of clients) is missing")
-    return task
+    if weights:
+        task.table.update({"weights": weights.path, "weights_digest": weights.digest})
+    return task, weights
 
 
 @dataclass(frozen=True)

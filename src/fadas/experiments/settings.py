@@ -12,6 +12,7 @@ from fadas.core.update_checks import Checks
 from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
+from fadas.tasks.weights import StartWeights
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, InvalidValue, at_least, at_most, positive, whole_number
 
@@ -135,6 +136,7 @@ class RunConfig:
         checks: The checks that an update must pass.
         run: Limits, evaluation, checkpoints.
         make_task: Makes the task.
+        weights: The file of weights that training starts from. None: the task's own.
         make_executor: Makes the executor, called with task, local and seed.
         traits: Facts about the executor that are known before it is made.
         train_device: Where clients train.
@@ -154,6 +156,7 @@ class RunConfig:
     checks: Checks
     run: RunSettings
     make_task: Callable[[], Any]
+    weights: StartWeights | None
     make_executor: Callable[..., Any]
     traits: ExecutorTraits
     train_device: str

@@ -23,7 +23,8 @@ from fadas.errors import ConfigError, first_line
 from fadas.flower.arrays import Trainable, is_trainable
 from fadas.registry import Registry, build, check_arguments, default_arguments, lookup, parameters_of
 from fadas.tasks import TASKS
-from fadas.tasks.task import Task
+from fadas.tasks.task import Task, set_weights
+from fadas.tasks.weights import take_weights
 from fadas.training.settings import local_from_table
 from fadas.training.sgd import LocalSGD
 from fadas.validate import one_of
@@ -218,10 +219,11 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
 
     Args:
         config: The run config. `task` is a name of `fadas list`, or the user's own function as "module:function".
-            `task-*` are its arguments, `num-partitions` is the number of clients.
+            `task-*` are its arguments, `num-partitions` is the number of clients. `task-weights` is a safetensors file
+            with the weights that training starts from.
 
     Raises:
-        ConfigError: The task cannot be found, or does not take these arguments.
+        ConfigError: The task cannot be found, or does not take these arguments. Or the weights do not fit the network.
 
     Example:
         >>> task = task_from_run_config({"task": "digits", "num-partitions": 8, "seed": 1, "task-alpha": 0.5})
@@ -230,11 +232,14 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
     make = _find(TASKS, "task", name)
     table = {key.removeprefix("task-").replace("-", "_"): config[key] for key in config if key.startswith("task-")}
     takes, _ = parameters_of(make, name)
+    weights = take_weights(table, takes, "task-")
     common = {"clients": int(config["num-partitions"]), "seed": int(config.get("seed", 0))}
     given = {key: value for key, value in common.items() if key in takes}
     task = build(make, {**given, **table}, "task")
     if not isinstance(task, Task):
         raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
+    if weights:
+        set_weights(task, weights, common["seed"], "task-weights")
     return task
 
 

@@ -43,6 +43,9 @@ def identity(tables: Tables) -> dict[str, Any]:
     if is_deployment(tables):  # who may fill the buffer can change at a restart, as other checks of updates can
         section = _section(tables, "schedule")
         same["schedule"] = {key: value for key, value in section.items() if key not in ("per_client", "excess")}
+    task = _section(tables, "task")
+    if "weights_digest" in task:  # the content of the file counts, not its place
+        same["task"] = {key: value for key, value in task.items() if key != "weights"}
     return same
 
 

@@ -12,6 +12,7 @@
 | `networks.py`   | networks for 32x32 images                                                 |
 | `encoders.py`   | pre-trained text encoders with LoRA                                       |
 | `partition.py`  | how a data set is split among clients                                     |
+| `weights.py`    | weights to start from                                                     |
 | `downloads.py`  | data sets as archives: download, check, unpack                            |
 
 A task is a function that returns a `Task`. It takes `clients` and, for sweeps, `validation`: the share of training data

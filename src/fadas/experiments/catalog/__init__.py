@@ -98,7 +98,7 @@ def list_settings() -> list[Group]:
     local = [one for one in _from(LocalSGD, "local") if one.name != COMPANION]
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
-        _named_section("task", "Model, data and loss.", "", ()),
+        _named_section("task", "Model, data and loss.", "", (_WEIGHTS,)),
         *_entries("task"),
         _section("schedule", ScheduleSettings, {"buffer": ", ".join(_buffered())}),
         _named_section(
@@ -124,6 +124,15 @@ def list_settings() -> list[Group]:
 
 _NAME = "The experiment's name. Results go to runs/NAME. Not set: the name of the file."
 _ALGORITHMS = "The methods to run, one table each. NAME is a method's name, or any name together with `preset`."
+_WEIGHTS = Setting(
+    "task.weights",
+    "string",
+    "",
+    False,
+    "A safetensors file with the weights that training starts from, such as a run's model.safetensors. A path in the "
+    "experiment file is relative to that file. Not set: the task initialises its network.",
+    '"model.safetensors"',
+)
 _EXECUTOR = (
     Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
     Setting(

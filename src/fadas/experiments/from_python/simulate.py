@@ -165,6 +165,7 @@ def make_config(
         checks=checks or Checks(),
         run=settings,
         make_task=lambda: task,
+        weights=None,  # the task has them
         make_executor=lambda *_: own,
         traits=executor_traits(made),
         train_device=device,
