@@ -98,7 +98,7 @@ def list_settings() -> list[Group]:
     local = [one for one in _from(LocalSGD, "local") if one.name != COMPANION]
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
-        _named_section("task", "Model, data and loss.", "", (_WEIGHTS,)),
+        _named_section("task", "Model, data and loss.", "", (_METRICS, _WEIGHTS)),
         *_entries("task"),
         _section("schedule", ScheduleSettings, {"buffer": ", ".join(_buffered())}),
         _named_section(
@@ -132,6 +132,15 @@ _WEIGHTS = Setting(
     "A safetensors file with the weights that training starts from, such as a run's model.safetensors. A path in the "
     "experiment file is relative to that file. Not set: the task initialises its network.",
     '"model.safetensors"',
+)
+_METRICS = Setting(
+    "task.metrics",
+    "list of strings",
+    "",
+    False,
+    "What to measure on the test data beside the loss: accuracy, top5 (any number), macro_f1, auc, rmse, mae, r2, "
+    "perplexity. Not set: the task's own metrics.",
+    '["macro_f1", "accuracy"]',
 )
 _EXECUTOR = (
     Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
