@@ -115,9 +115,9 @@ def write_commands() -> str:
 
 def write_command(command: Any, name: str) -> Iterator[str]:
     """Yield the help of a command and of its subcommands, in Markdown."""
-    import click
+    import typer
 
-    context = click.Context(command, info_name=name)
+    context = typer.Context(command, info_name=name)
     yield f"## {name}"
     yield inspect.cleandoc(command.help or "")
     pieces = command.collect_usage_pieces(context)
@@ -138,10 +138,8 @@ def write_command(command: Any, name: str) -> Iterator[str]:
 
 def write_option(param: Any, context: Any) -> str:
     """Return a row of the table of options."""
-    import click
-
     metavar = param.make_metavar(context)
-    if isinstance(param, click.Argument):
+    if param.param_type_name == "argument":
         shown = f"`{param.metavar or metavar}`"
     else:
         takes = "" if param.is_flag else f" {metavar}"

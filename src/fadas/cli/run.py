@@ -21,6 +21,7 @@ from fadas.cli.options import (
     Profile,
     Seed,
     Set,
+    flag,
     raise_if_diverged,
     read_tables,
     select_labels,
@@ -32,8 +33,8 @@ from fadas.cli.results import show_comparison
 from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings, Unfinished
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Rerun finished runs.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
+Overwrite = Annotated[bool, flag("--overwrite", help="Rerun finished runs.")]
+Resume = Annotated[bool, flag("--resume", help="Continue interrupted runs from their checkpoints.")]
 
 
 @with_advice(
@@ -61,7 +62,7 @@ def run(
     out: Out = None,
     overwrite: Overwrite = False,
     resume: Resume = False,
-    report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
+    report: Annotated[bool, flag(help="Compare the runs at the end and write report.html.")] = True,
     dry_run: DryRun = False,
     json_: Json = False,
 ) -> None:
