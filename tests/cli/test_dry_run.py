@@ -45,7 +45,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("options", [[], ["--executor", "processes"], ["--executor", "inline"]])
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["--executor", "processes"], marks=pytest.mark.forks), ["--executor", "inline"]]
+)
 def test_dry_run_shows_runs_and_writes_nothing(folder, options):
     before = tree(folder)
     text = run_fadas("run", "x.toml", "--dry-run", "--allow-code", *options, cwd=folder).stdout

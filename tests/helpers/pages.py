@@ -135,6 +135,7 @@ class _Runner:
         self.environment = {
             **os.environ,
             "COLUMNS": "100",
+            "CUDA_VISIBLE_DEVICES": "",  # the pages show a machine without a GPU
             "FADAS_ALLOW_CODE": "1",
             "FADAS_DATA": str(DATA),
             "NO_COLOR": "1",

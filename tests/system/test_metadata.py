@@ -79,9 +79,7 @@ def test_every_imported_package_is_declared():
     """A package that only another dependency brings disappears with a new version of that one, as click did."""
     extras = [one for requirements in PROJECT["optional-dependencies"].values() for one in requirements]
     declared = {name.replace("-", "_") for name in names_of([*PROJECT["dependencies"], *extras])}
-    allowed = (
-        declared | sys.stdlib_module_names | {"sklearn", "cycler"}
-    )  # of scikit-learn and of matplotlib's interface
+    allowed = declared | sys.stdlib_module_names | {"sklearn", "cycler"}  # scikit-learn and matplotlib
     assert {name for path in PACKAGE.rglob("*.py") for name in imported_names(path)} - allowed == set()
 
 
@@ -117,7 +115,7 @@ def test_workflow_tests_every_python_that_the_metadata_names():
     versions = {one.rpartition(" ")[2] for one in PROJECT["classifiers"] if "Python ::" in one}
     jobs = load_workflows()["tests.yml"]["jobs"]
     matrices = {name: set(job["strategy"]["matrix"]["python"]) for name, job in jobs.items() if "strategy" in job}
-    assert matrices == {name: versions for name in ("linux", "others")}
+    assert matrices == dict.fromkeys(("linux", "others"), versions)
 
 
 def test_folders_that_workflows_test_exist():
