@@ -185,7 +185,7 @@ def test_probe_measures_batches_as_a_whole(task, monkeypatch):
 
 def test_time_is_in_words():
     assert [describe_time(s) for s in (0.2, 40, 150, 10_000)] == [
-        "about 1 s",
+        "less than 1 s",
         "about 40 s",
         "about 2.5 minutes",
         "about 2.8 hours",
