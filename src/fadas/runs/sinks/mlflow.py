@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
@@ -126,7 +126,7 @@ class MLflow(Tracker):
 
 
 @contextmanager
-def _one_process(place: str) -> Iterator[None]:
+def _one_process(place: str) -> Generator[None, None, None]:
     """Let one process at a time open a place: two that create the tables of a database would disturb each other."""
     if fcntl is None:
         yield
