@@ -86,11 +86,11 @@ def test_own_sink_is_named_in_toml(own, tmp_path):
     refused = run_fadas(*command, cwd=tmp_path, code=2, FADAS_ALLOW_CODE="0").stderr
     assert "sink 'ownsinks:Lines' is code outside fadas, which runs only with --allow-code" in refused
     run_fadas(*command, cwd=tmp_path)
-    assert (tmp_path / "l").read_text().split() == ["fadas-0", "experiment", "1", "2", "3", "4", "4"]
+    assert (tmp_path / "l").read_text().split() == ["fadas-0", "experiment", "0", "1", "2", "3", "4", "4"]
     (kept,) = tmp_path.glob("o/*/config.toml")
     assert 'sinks = [\n    { name = "ownsinks:Lines", path = "l", every = 1 },\n]' in kept.read_text()
     run_fadas("run", kept, "--out", "again", "--no-report", cwd=tmp_path)  # it is an experiment file, too
-    assert len((tmp_path / "l").read_text().split()) == 14
+    assert len((tmp_path / "l").read_text().split()) == 16
 
 
 def test_own_sink_is_an_object_in_python(tmp_path):
@@ -98,7 +98,7 @@ def test_own_sink_is_an_object_in_python(tmp_path):
     sink = Listening()
     execute_in(tmp_path / "o", config, simulation, sinks=[sink])
     figures = ("add_figures", "delays", "labels", "time", "timeline", "updates")
-    assert sink.told == [("open",), *(("record", step) for step in (1, 2, 3, 4)), figures, ("close", 4)]
+    assert sink.told == [("open",), *(("record", step) for step in range(5)), figures, ("close", 4)]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_own_sink_is_an_object_in_python(tmp_path):
     [
         ("open", ["open"]),
         ("record", ["open", "record"]),
-        ("add_figures", ["open", "record", "record", "record", "record", "add_figures"]),
-        ("close", ["open", "record", "record", "record", "record", "add_figures", "close"]),
+        ("add_figures", ["open", *["record"] * 5, "add_figures"]),
+        ("close", ["open", *["record"] * 5, "add_figures", "close"]),
     ],
 )
 def test_failing_sink_warns_once_and_run_goes_on(tmp_path, plain, fails, heard):
@@ -120,7 +120,7 @@ def test_failing_sink_warns_once_and_run_goes_on(tmp_path, plain, fails, heard):
     assert text.startswith(expected)
     assert text.endswith("); the run continues without this sink")
     assert [method for method, *_ in bad.told] == heard
-    assert [method for method, *_ in good.told] == ["open", *["record"] * 4, "add_figures", "close"]
+    assert [method for method, *_ in good.told] == ["open", *["record"] * 5, "add_figures", "close"]
     assert read_files(tmp_path / "o", RESULTS) == plain
 
 
@@ -203,6 +203,14 @@ def test_short_form_adds_tensorboard_once(tmp_path):
     both = resolve_text(tmp_path, overrides=["run.tensorboard=true", "run.sinks=['tensorboard']"])
     assert short.run.sinks == long.run.sinks == both.run.sinks == ({"name": "tensorboard", "figures": True},)
     assert "sinks" not in resolve_text(tmp_path).tables["run"]
+
+
+def test_halving_runs_with_sinks(own, tmp_path):
+    sinks = f'run.sinks=[{{name="ownsinks:Lines", path="{tmp_path}/l"}}]'
+    file = write_experiment(tmp_path, BASE + "[sweep.fadas]\neta = [0.01, 0.02]\n")
+    run_fadas("sweep", file, "--halving", "--set", "run.steps=8", "--set", sinks, "--out", tmp_path / "s", cwd=tmp_path)
+    heard = (tmp_path / "l").read_text().split()
+    assert heard.count("eta=0.01-0") + heard.count("eta=0.02-0") > 2, "each rung opens the sink again"
 
 
 @pytest.mark.parametrize("name", SINKS)

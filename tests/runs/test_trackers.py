@@ -24,7 +24,7 @@ from helpers.trackers import OfflineRun, read_events, read_scalars
 pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
-STEPS = [1, 2, 3, 4]
+STEPS = [1, 2, 3, 4]  # and the initial model is evaluated at step 0
 FIGURES = ["delays", "labels", "time", "timeline", "updates"]  # of a short run with one step size
 
 
@@ -79,6 +79,12 @@ def finished(trackers, tmp_path_factory):
     return folder / "fadas-0"
 
 
+def lines_of(folder: Path, first=1) -> list[dict]:
+    """The lines of metrics.jsonl from a step on."""
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    return [record for record in records if record["step"] >= first]
+
+
 def notes_of(folder: Path) -> dict:
     return json.loads((folder / "sinks.json").read_text())["sinks"]
 
@@ -93,11 +99,11 @@ def mlflow_curve(folder: Path, name: str) -> list[tuple[int, float]]:
 
 
 def test_tensorboard_gets_settings_curves_and_figures(finished):
-    events, records = read_events(finished), [json.loads(line) for line in (finished / "metrics.jsonl").open()]
+    events, records = read_events(finished), lines_of(finished)
     curve = [(event.step, event.value) for event in events.Scalars("train/loss")]
     assert curve == [(r["step"], pytest.approx(r["train_loss"])) for r in records]
     assert [event.value for event in events.Scalars("tau_max")] == [max(j["tau"] for j in r["jobs"]) for r in records]
-    assert [event.step for event in events.Scalars("test/accuracy")] == STEPS
+    assert [event.step for event in events.Scalars("test/accuracy")] == [0, *STEPS]
     tags = events.Tags()
     assert tags["images"] == [f"figures/{name}" for name in FIGURES]
     assert events.Images("figures/time")[0].step == 4
@@ -108,15 +114,15 @@ def test_tensorboard_gets_settings_curves_and_figures(finished):
 
 def test_wandb_gets_settings_curves_figures_and_model(finished, trackers):
     made = wandb_run(trackers, finished)
-    run, steps = made.run, {step: [value] for step, value in zip(STEPS, STEPS, strict=True)}
+    run = made.run
     assert (run.project, run.run_group, run.job_type, run.display_name) == ("p", "all", "fadas", "fadas-0")
     assert list(run.tags) == ["t"]
     assert made.config["task"]["name"] == "digits"
     assert made.config["schedule"] == {"concurrency": 6, "buffer": 3}
-    assert {step: [values[0] / 3] for step, values in made.curve("updates").items()} == steps
-    records = [json.loads(line) for line in (finished / "metrics.jsonl").open()]
+    assert made.curve("updates") == {step: [3 * step] for step in (0, *STEPS)}
+    records, evaluated = lines_of(finished), lines_of(finished, 0)
     assert made.curve("tau_mean") == {r["step"]: [pytest.approx(sum(j["tau"] for j in r["jobs"]) / 3)] for r in records}
-    assert made.curve("test/accuracy") == {r["step"]: [r["metrics"]["accuracy"]] for r in records}
+    assert made.curve("test/accuracy") == {r["step"]: [r["metrics"]["accuracy"]] for r in evaluated}
     assert list(made.curve("figures/time/_type").items()) == [(4, ["image-file"])]
     assert made.artifacts == {
         "results": ["config.toml", "metrics.jsonl", "partition.json", "summary.json"],
@@ -133,8 +139,8 @@ def test_mlflow_gets_settings_curves_figures_and_model(finished, trackers):
     assert (run.info.run_name, run.info.status) == ("fadas-0", "FINISHED")
     assert run.data.params["task.name"] == "digits"
     assert run.data.params["schedule.buffer"] == "3"
-    records = [json.loads(line) for line in (finished / "metrics.jsonl").open()]
-    assert mlflow_curve(finished, "test/accuracy") == [(r["step"], r["metrics"]["accuracy"]) for r in records]
+    records, evaluated = lines_of(finished), lines_of(finished, 0)
+    assert mlflow_curve(finished, "test/accuracy") == [(r["step"], r["metrics"]["accuracy"]) for r in evaluated]
     assert mlflow_curve(finished, "tau_max") == [(r["step"], max(j["tau"] for j in r["jobs"])) for r in records]
     accuracy = json.loads((finished / "summary.json").read_text())["accuracy"]
     assert run.data.metrics["summary/accuracy"] == accuracy
@@ -150,7 +156,7 @@ ALL = '["tensorboard", "wandb", "mlflow"]'
 
 def require_every_step_once(folder: Path, trackers: Path, killed=0) -> None:
     """Each tracker has each step of the run exactly once."""
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    records = lines_of(folder)
     losses = {record["step"]: [record["train_loss"]] for record in records}
     assert list(losses) == STEPS
     events = read_scalars(folder, "train/loss")
@@ -191,7 +197,7 @@ def test_killed_run_continues_without_gap(trackers, tmp_path):
     command = ["run", file, "--out", tmp_path / "runs", "--no-report"]
     folder = tmp_path / "runs" / "fadas-0"
     process = start_paused(3, *command)
-    while not (folder / "metrics.jsonl").exists() or len((folder / "metrics.jsonl").read_bytes().splitlines()) < 2:
+    while not (folder / "metrics.jsonl").exists() or len((folder / "metrics.jsonl").read_bytes().splitlines()) < 3:
         time.sleep(0.05)
     process.kill()
     process.wait()
@@ -248,8 +254,7 @@ def test_diverged_run_has_failed(trackers, tmp_path):
 @pytest.mark.parametrize("name", SINKS)
 def test_sink_takes_initial_model_and_odd_names(trackers, tmp_path, name):
     """The record of the initial model has no jobs. The names of metrics may be anything."""
-    initial = make_record(1, updates=0, jobs=(), metrics={"top@5 %": 0.25})
-    initial.__dict__["step"] = 0
+    initial = make_record(0, updates=0, jobs=(), metrics={"top@5 %": 0.25})
     write_run(tmp_path / "a-0", [])
     sink = SINKS[name]()
     sink.open(tmp_path / "a-0", {"name": "by-hand"})

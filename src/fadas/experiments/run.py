@@ -101,7 +101,7 @@ def execute_until(
             run.close()
 
 
-def iterate(config: RunConfig, simulation: Simulation, claim: Claim) -> Iterator[Record]:
+def iterate(config: RunConfig, simulation: Simulation, claim: Claim, sinks: Sequence[Sink] = ()) -> Iterator[Record]:
     """Yield the records of a run while it writes its folder. Those that are on disk already come first.
 
     An iteration that is ended early leaves a checkpoint.
@@ -110,12 +110,13 @@ def iterate(config: RunConfig, simulation: Simulation, claim: Claim) -> Iterator
         config: The run's settings.
         simulation: The run.
         claim: The right to write the run's folder. It is released at the end.
+        sinks: Other receivers of the records, besides those in the run's settings.
 
     Raises:
         Diverged: Training diverged. The summary says so.
     """
     try:
-        run = _Execution(config, simulation, claim, lambda text: None)
+        run = _Execution(config, simulation, claim, lambda text: None, sinks)
     except BaseException:
         claim.release()
         raise

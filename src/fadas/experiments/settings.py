@@ -1,7 +1,7 @@
 """The typed settings of one run: one algorithm, one seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
@@ -92,7 +92,7 @@ class RunSettings:
     seeds: tuple[int, ...] = (0,)
     checkpoint_every: int = 50
     tensorboard: bool = False
-    sinks: tuple[str | dict[str, Any], ...] = ()
+    sinks: tuple[str | dict[str, Any], ...] = field(default=(), hash=False)  # tables cannot be hashed
 
     def __post_init__(self) -> None:
         if self.steps is None and self.updates is None and self.time is None:
