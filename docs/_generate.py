@@ -30,6 +30,8 @@ PARTS = {
     'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
     "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
     '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
+    "sink": "## Sinks\n\nA sink is a tracker that also receives a run. `sinks` in `[run]` lists names or tables: "
+    '`sinks = ["tensorboard", {name = "wandb", project = "x"}]`.',
     "companion": "## Companions\n\nA companion is what a method adds to local training. It is a name or a table in "
     '`[algorithms.NAME]`: `companion = "control-variates"` or `companion = {name = "proximal", mu = 0.1}`.',
 }
@@ -45,7 +47,7 @@ PUBLIC = {
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
     "flower": "messages.job_seed",
     "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary summary.Outcome "
-    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard",
+    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard sinks.Wandb sinks.MLflow",
     "report": "comparison.compare comparison.Comparison comparison.Row html.write_report figures.save_figures",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",

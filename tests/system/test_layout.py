@@ -223,7 +223,7 @@ REGISTERED = {  # names that could be meant for nothing else; the files where th
         {"digits", "cifar10", "cifar100", "rte", "mrpc", "sst2"},
         ("tasks/", "cli/bench/", "cli/projects/"),
     ),
-    "sinks": ({"tensorboard"}, ("runs/",)),
+    "sinks": ({"tensorboard", "wandb", "mlflow"}, ("runs/",)),
 }
 
 

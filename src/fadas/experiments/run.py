@@ -3,7 +3,7 @@
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, FadasWarning
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.provenance import provenance
 from fadas.experiments.settings import RunConfig, RunSettings
+from fadas.report.run_figures import save_run_figures
 from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
 from fadas.runs.folder import METRICS, MODEL, PARTITION, Claim, checkpoints
+from fadas.runs.reader import written_records
 from fadas.runs.serialization import atomic_file
-from fadas.runs.sinks import SINKS
+from fadas.runs.sinks import Sink, make_sinks
 from fadas.runs.summary import Outcome, Summary, Tally
-from fadas.runs.writer import Writer, valid_length, written_records
+from fadas.runs.writer import Writer, valid_length
 from fadas.simulation.simulator import Simulation
 from fadas.simulation.snapshot import restore, take
 
@@ -36,6 +38,7 @@ def execute(
     claim: Claim,
     on_record: OnRecord = lambda record: None,
     say: Say = lambda text: None,
+    sinks: Sequence[Sink] = (),
 ) -> Summary:
     """Run a simulation to its end, write its folder and return its summary.
 
@@ -48,6 +51,7 @@ def execute(
         claim: The right to write the run's folder, from `fadas.runs.folder.claim`. It is released at the end.
         on_record: A function that receives the record of each server step.
         say: A function that receives messages.
+        sinks: Other receivers of the records, besides those in the run's settings.
 
     Raises:
         Interrupted: The run was stopped by Ctrl-C or SIGTERM. Its checkpoint is on disk.
@@ -58,7 +62,7 @@ def execute(
         >>> claimed = claim(Path("runs/mine/fadas-0"), config.tables)
         >>> summary = execute(config, make_simulation(config, task, make_plan(config, task)), claimed)
     """
-    summary = execute_until(config, simulation, claim, None, on_record, say)
+    summary = execute_until(config, simulation, claim, None, on_record, say, sinks)
     assert isinstance(summary, Summary)
     return summary
 
@@ -70,6 +74,7 @@ def execute_until(
     pause_at: float | None,
     on_record: OnRecord = lambda record: None,
     say: Say = lambda text: None,
+    sinks: Sequence[Sink] = (),
 ) -> Outcome:
     """Like `execute`, but pause after `pause_at` client updates.
 
@@ -77,7 +82,7 @@ def execute_until(
     """
     with _stop_on_signals(simulation):
         try:
-            run = _Execution(config, simulation, claim, say)
+            run = _Execution(config, simulation, claim, say, sinks)
         except BaseException:
             claim.release()
             raise
@@ -96,7 +101,7 @@ def execute_until(
             run.close()
 
 
-def iterate(config: RunConfig, simulation: Simulation, claim: Claim) -> Iterator[Record]:
+def iterate(config: RunConfig, simulation: Simulation, claim: Claim, sinks: Sequence[Sink] = ()) -> Iterator[Record]:
     """Yield the records of a run while it writes its folder. Those that are on disk already come first.
 
     An iteration that is ended early leaves a checkpoint.
@@ -105,12 +110,13 @@ def iterate(config: RunConfig, simulation: Simulation, claim: Claim) -> Iterator
         config: The run's settings.
         simulation: The run.
         claim: The right to write the run's folder. It is released at the end.
+        sinks: Other receivers of the records, besides those in the run's settings.
 
     Raises:
         Diverged: Training diverged. The summary says so.
     """
     try:
-        run = _Execution(config, simulation, claim, lambda text: None)
+        run = _Execution(config, simulation, claim, lambda text: None, sinks)
     except BaseException:
         claim.release()
         raise
@@ -138,17 +144,19 @@ def training_threads(config: RunConfig, simulation: Simulation) -> int:
 class _Execution:
     """One run: the simulation, the folder that is written, and the checkpoints."""
 
-    def __init__(self, config: RunConfig, simulation: Simulation, claim: Claim, say: Say) -> None:
+    def __init__(
+        self, config: RunConfig, simulation: Simulation, claim: Claim, say: Say, sinks: Sequence[Sink]
+    ) -> None:
         self.config, self.simulation, self.folder = config, simulation, claim.folder
         self.origin = provenance(config)  # before training: the tree may change meanwhile
         self.commits = [self.origin["commit"]]
-        sinks = [make() for name, make in SINKS.items() if getattr(config.run, name)]
+        sinks = make_sinks([*config.run.sinks, *sinks], "run.sinks")
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None:
             _check_target(simulation, config.run)
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
-        self.writer = Writer(claim, kept, sinks)
+        self.writer = Writer(claim, kept, sinks, save_run_figures)
         self.tally = Tally(config.run.target, simulation.metric)
         for record in () if kept is None else written_records(self.folder):
             self.tally.add(record)

@@ -1,7 +1,7 @@
 """The typed settings of one run: one algorithm, one seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
@@ -67,12 +67,15 @@ class RunSettings:
         keep: Which model the run's folder keeps: that of the last step, or of the best evaluation.
         seeds: The seeds. Each method runs once with each seed.
         checkpoint_every: The number of server steps between checkpoints. 0: no checkpoints.
-        tensorboard: Also write TensorBoard events. This needs the extra `tensorboard`.
+        tensorboard: Short for "tensorboard" in `sinks`.
+        sinks: Trackers that also receive the run: "tensorboard", "wandb", "mlflow", or "module:Name". A table has the
+            name and the sink's own settings. Each needs the extra of its name.
 
     Example:
         >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
         >>> RunSettings(steps=500, checkpoint_every=10, patience=20, keep="best")
         >>> RunSettings(time=250.0, eval_every="50 updates", metric="score", better="higher", format="percent")
+        >>> RunSettings(steps=500, sinks=("tensorboard", {"name": "wandb", "project": "x"}))
     """
 
     steps: int | None = None
@@ -89,6 +92,7 @@ class RunSettings:
     seeds: tuple[int, ...] = (0,)
     checkpoint_every: int = 50
     tensorboard: bool = False
+    sinks: tuple[str | dict[str, Any], ...] = field(default=(), hash=False)  # tables cannot be hashed
 
     def __post_init__(self) -> None:
         if self.steps is None and self.updates is None and self.time is None:

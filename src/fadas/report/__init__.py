@@ -1,9 +1,10 @@
 """Reports on finished runs. Nothing here trains or imports torch.
 
-| file            | what it holds                                                             |
-|-----------------|---------------------------------------------------------------------------|
-| `comparison.py` | the table that compares methods                                           |
-| `figures.py`    | the figures; `FIGURES`, at the foot, lists them                           |
-| `timeline.py`   | the figure of the clients' timeline                                       |
-| `html.py`       | report.html: the table, the figures, the settings                         |
+| file             | what it holds                                                             |
+|------------------|---------------------------------------------------------------------------|
+| `comparison.py`  | the table that compares methods                                           |
+| `figures.py`     | the figures; `FIGURES`, at the foot, lists them                           |
+| `run_figures.py` | the figures of one run, for sinks                                         |
+| `timeline.py`    | the figure of the clients' timeline                                       |
+| `html.py`        | report.html: the table, the figures, the settings                         |
 """

@@ -1,7 +1,7 @@
 """Read runs from disk. This module does not need torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -177,6 +177,13 @@ def read_records(path: Path) -> list[Record]:
     for number, line in enumerate(read_text(path).splitlines(), 1):
         records.append(read_record(line, number, records[-1] if records else None))
     return records
+
+
+def written_records(folder: Path) -> Iterator[Record]:
+    """Yield the records in a folder's metrics.jsonl one by one. A long run's records would fill the memory."""
+    with (folder / METRICS).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            yield read_record(line, number)
 
 
 def read_record(line: str | bytes, number: int = 1, before: Record | None = None) -> Record:

@@ -9,7 +9,7 @@ from fadas.runs.serialization import flatten
 
 Tables = Mapping[str, Any]
 DEPLOYMENT = "flower"  # task.name in the settings of a deployment
-_IGNORED = ("tensorboard", "checkpoint_every")  # of [run]: these do not change the results
+_IGNORED = ("tensorboard", "sinks", "checkpoint_every")  # of [run]: these do not change the results
 _MEASURED = ("steps", "metric", "better", "format", "target")  # a deployment may continue with others
 
 

@@ -21,6 +21,7 @@ from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PART_FIELD
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import Registry, parameters_of
 from fadas.runs.serialization import toml_value
+from fadas.runs.sinks import SINKS
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
@@ -73,6 +74,7 @@ def list_settings() -> list[Group]:
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),
         _section("run", RunSettings),
+        *_entries("sink", SINKS),
         Group("algorithms", (), _ALGORITHMS, "", _OWN),
         *_entries("algorithms"),
         *(group for field, (_, registry) in _parts().items() for group in _entries(field, registry)),
@@ -243,7 +245,9 @@ def describe_type(hint: Any) -> str:
         return " or ".join(dict.fromkeys(describe_type(arg) for arg in args if arg is not type(None)))
     if origin in (tuple, list):
         fixed = origin is tuple and args[-1] is not Ellipsis
-        return f"list of {len(args)} {describe_type(args[0])}s" if fixed else f"list of {describe_type(args[0])}s"
+        items = get_args(args[0]) if get_origin(args[0]) is types.UnionType else args[:1]
+        words = " or ".join(f"{describe_type(item)}s" for item in items)
+        return f"list of {len(args)} {words}" if fixed else f"list of {words}"
     if origin is dict or hint is Any:
         return "table"
     return f"{PARTS[hint][0]}: name or table" if hint in PARTS else "table"

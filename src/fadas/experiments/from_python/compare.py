@@ -26,8 +26,10 @@ from fadas.executors.processes import can_fork
 from fadas.experiments.from_python.simulate import make_config
 from fadas.experiments.run import execute
 from fadas.experiments.settings import RunSettings
+from fadas.registry import Table
 from fadas.runs.folder import Finished, claim
 from fadas.runs.reader import Run, group_runs, read_run
+from fadas.runs.sinks import check_sinks, make_sinks
 from fadas.simulation import planner, simulator
 from fadas.simulation.planner import Plan
 from fadas.tasks.task import Task
@@ -60,6 +62,7 @@ def compare(
     metric: str | Metric | None = None,
     checks: Checks | None = None,
     jobs: int | None = None,
+    sinks: Sequence[str | Table] = (),
 ) -> Results:
     """Run methods with several seeds, some at a time, and return their results.
 
@@ -81,6 +84,8 @@ def compare(
         metric: What the runs are judged by. None: the accuracy if it is measured, else the task's first metric.
         checks: The checks that an update must pass.
         jobs: How many runs to train at the same time. None: one per core. Only Linux trains several.
+        sinks: Trackers that also receive each run: "tensorboard", "wandb", "mlflow", or a table with such a name and
+            its arguments.
 
     Raises:
         ConfigError: The parts do not fit together.
@@ -103,8 +108,14 @@ def compare(
         raise ConfigError(f"seeds must be different numbers, got {list(seeds)}")
     at_least(1, jobs=jobs)
     settings = RunSettings(
-        steps=1, eval_every=eval_every, target=target, seeds=tuple(seeds), **_describe_metric(metric)
+        steps=1,
+        eval_every=eval_every,
+        target=target,
+        seeds=tuple(seeds),
+        sinks=check_sinks(sinks, "sinks"),
+        **_describe_metric(metric),
     )
+    make_sinks(sinks, "sinks")  # a missing extra shows before the first run
     with ExitStack() as stack:
         root = Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory())) / "comparison"
         batch = _Batch(task, plan, local or LocalSGD(), root, overwrite, executor, device, settings, metric, checks)

@@ -1,6 +1,6 @@
 """`fadas.simulate`: a simulation that can be kept in a folder, like one of `fadas run`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +17,10 @@ from fadas.experiments.from_python.describe import describe, describe_task, dige
 from fadas.experiments.resolve import to_plain
 from fadas.experiments.run import iterate
 from fadas.experiments.settings import RunConfig, RunSettings
+from fadas.registry import Table
 from fadas.runs.folder import MODEL, Finished, claim
 from fadas.runs.reader import find_runs, read_run
+from fadas.runs.sinks import Sink, make_sinks
 from fadas.simulation import simulator
 from fadas.simulation.planner import Plan
 from fadas.simulation.simulator import Simulation
@@ -43,6 +45,7 @@ def simulate(
     checkpoint_every: int = 50,
     patience: int | None = None,
     keep: Literal["last", "best"] = "last",
+    sinks: Sequence[Sink | str | Table] = (),
 ) -> Simulation:
     """Return a simulation that trains a task along a plan.
 
@@ -72,6 +75,8 @@ def simulate(
         patience: End the run after this many evaluations in a row without a better value of the metric. It needs a
             folder.
         keep: Which model the folder keeps: that of the last step, or of the best evaluation.
+        sinks: Trackers that also receive the run: "tensorboard", "wandb", "mlflow", a table with such a name and its
+            arguments, or an object with the methods of `fadas.runs.sinks.Sink`. They need a folder.
 
     Returns:
         The simulation. Iterate over it to train.
@@ -90,9 +95,10 @@ def simulate(
         executor=executor, device=device, eval_every=eval_every, target=target, metric=metric, checks=checks,
     )  # fmt: skip
     if folder is None:
-        if patience is not None or keep != "last" or overwrite:
-            raise ConfigError('patience, keep and overwrite need a folder: set folder="runs/mine/fadas-1"')
+        if patience is not None or keep != "last" or overwrite or sinks:
+            raise ConfigError('patience, keep, overwrite and sinks need a folder: set folder="runs/mine/fadas-1"')
         return simulation
+    receivers = make_sinks(sinks, "sinks")
     path, chosen = Path(folder), None if metric is None else simulation.metric
     settings = RunSettings(
         steps=plan.steps,
@@ -108,7 +114,7 @@ def simulate(
         checkpoint_every=checkpoint_every,
     )
     config = make_config(path, simulation, algorithm, local, executor, device, settings, checks)
-    simulation.recorder = lambda one: _record(one, config, path, overwrite)
+    simulation.recorder = lambda one: _record(one, config, path, overwrite, receivers)
     return simulation
 
 
@@ -139,6 +145,7 @@ def make_config(
     plan, task = simulation.plan, simulation.task
     label = folder.name.removesuffix(f"-{plan.seed}")
     own = simulation.executor
+    written = {key: value for key, value in vars(settings).items() if key != "sinks" or value}
     made = EXECUTORS[executor] if isinstance(executor, str) else type(own)
     resolved = {
         "name": folder.resolve().parent.name,
@@ -147,7 +154,7 @@ def make_config(
         "checks": describe(checks or Checks()),
         "local": describe(local),
         "executor": {"name": executor if isinstance(executor, str) else type(own).__name__.lower(), "device": device},
-        "run": {**vars(settings), "digest": digest_of_run(simulation)},
+        "run": {**written, "digest": digest_of_run(simulation)},
         "algorithms": {label: {**describe(algorithm), "schedule": plan.schedule.as_table()}},
         "schedule": {"concurrency": plan.schedule.concurrency, "buffer": plan.schedule.buffer},
         "precision": str(getattr(own, "precision", "fp32")),
@@ -175,7 +182,9 @@ def make_config(
     )
 
 
-def _record(simulation: Simulation, config: RunConfig, folder: Path, overwrite: bool) -> Iterator[Record]:
+def _record(
+    simulation: Simulation, config: RunConfig, folder: Path, overwrite: bool, sinks: Sequence[Sink]
+) -> Iterator[Record]:
     """Yield all records of the run: those on disk first, then those of the steps that are still to do."""
     claimed = claim(folder, config.tables, "overwrite" if overwrite else "resume")
     if isinstance(claimed, Finished):
@@ -186,7 +195,7 @@ def _record(simulation: Simulation, config: RunConfig, folder: Path, overwrite: 
         if (folder / MODEL).exists():
             simulation.use_model(load_file(folder / MODEL))
         return
-    yield from iterate(config, simulation, claimed)
+    yield from iterate(config, simulation, claimed, sinks)
     from fadas.report.html import write_report  # which loads matplotlib
 
     write_report(find_runs(folder.parent), folder.parent / "report.html")
