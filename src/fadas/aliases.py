@@ -113,6 +113,11 @@ class _StandIn(ModuleType):
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         return found[home]
 
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Call the function of the same name, such as `fadas.sweep`, which importing the old module hides."""
+        public = import_module("fadas")._load(self.__name__.removeprefix("fadas."))
+        return public(*arguments, **options)
+
 
 class _Finder(MetaPathFinder, Loader):
     """Finds the modules of the table."""

@@ -198,10 +198,9 @@ def _read_sweep(
 
 def _print_ranked(search: Any, ranked: Sequence[Any], title: str, by: str) -> None:
     from fadas.cli.terminal import print_line, print_table
-    from fadas.experiments.search import mark_best
 
     metric = search.metric
-    rows = [[r.label, r.name, _score(metric, r) + _mark(r.share), mark_best(r)] for r in ranked]
+    rows = [[row.label, row.name, row.score_text(metric), row.mark()] for row in ranked]
     head = f"validation {metric.name}" + ("\nlast evaluation" if by == "last" else "")
     head += f"\nmean of {ranked[0].seeds} seeds" if ranked[0].seeds > 1 else ""
     print_table(["algorithm", "point", head, ""], rows, title)
@@ -214,14 +213,6 @@ def _warn_of_edges(search: Any, widen: bool) -> None:
     hint = "--widen-limit allows more" if widen else "--widen extends the grid there"
     for label, edges in search.edges_left():
         warnings.warn(f"{label} is {edges}; {hint}", FadasWarning, stacklevel=2)
-
-
-def _score(metric: Any, row: Any) -> str:
-    if row.diverged:
-        return "diverged"
-    if row.score is None or metric.format != "percent":
-        return metric.text(row.score) if row.spread is None else metric.with_spread(row.score, row.spread)
-    return f"{row.score:.2%}" if row.spread is None else f"{row.score:.2%} ± {100 * row.spread:.2f}"
 
 
 def _mark(share: float) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from fadas.core.metrics import Metric
 from fadas.experiments.grids import Beyond, Grid
 from fadas.experiments.sweep import Point
 from fadas.runs.summary import Outcome
@@ -59,6 +60,26 @@ class Ranked:
     spread: float | None = None
     seeds: int = 1
     edges: tuple[Edge, ...] = ()
+
+    def score_text(self, metric: Metric) -> str:
+        """Return the score with its spread over the seeds, and how much of the run was done: "90.00% ± 0.50"."""
+        after = "" if self.share == 1 else f", after {self.share:.1%}"
+        if self.diverged or self.score is None:
+            return ("diverged" if self.diverged else "-") + after
+        if metric.format != "percent":
+            text = metric.text(self.score) if self.spread is None else metric.with_spread(self.score, self.spread)
+        else:
+            text = f"{self.score:.2%}" + ("" if self.spread is None else f" ± {100 * self.spread:.2f}")
+        return text + after
+
+    def mark(self) -> str:
+        """Return what a table says of the best point, else "": "best", "best, at the edge of local.lr"."""
+        if not self.best:
+            return ""
+        edges = [edge.key for edge in self.edges if edge.next is not None]
+        bounds = [edge.key for edge in self.edges if edge.next is None]
+        places = [f"the {word} of {' and '.join(keys)}" for word, keys in (("edge", edges), ("bound", bounds)) if keys]
+        return f"best, at {' and '.join(places)}" if places else "best"
 
 
 def score_of(outcome: Outcome, by: By = "mean") -> float | None:

@@ -27,7 +27,7 @@ from fadas.simulation.snapshot import restore, take
 
 OnRecord = Callable[[Record], None]
 Say = Callable[[str], None]
-_SMALL = 200_000  # parameters: for smaller models, more threads would only wait for each other
+SMALL = 200_000  # parameters: for smaller models, more threads would only wait for each other
 
 
 def execute(
@@ -98,7 +98,7 @@ def execute_until(
 
 def training_threads(config: RunConfig, simulation: Simulation) -> int:
     """Return the number of torch threads with which this process runs a simulation."""
-    small = simulation.server.model.params.numel() < _SMALL
+    small = simulation.server.model.params.numel() < SMALL
     return config.threads or (1 if small else torch.get_num_threads())
 
 

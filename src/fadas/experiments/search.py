@@ -54,7 +54,7 @@ class Search:
 
     @property
     def results(self) -> list[Result]:
-        """The last result of each point and seed."""
+        """The furthest result of each point and seed."""
         return [result for results in self._results.values() for result in results.values()]
 
     @property
@@ -86,9 +86,14 @@ class Search:
         return self._make_points(label, self.grids[label])
 
     def record(self, results: Iterator[Result]) -> Iterator[Result]:
-        """Pass results on, and keep them."""
+        """Pass results on, and keep the furthest of each run.
+
+        When a grid was extended, halving may leave behind a point that ran further before.
+        """
         for point, outcome in results:
-            self._results[point.label][point.name, point.seed] = point, outcome
+            kept, key = self._results[point.label], (point.name, point.seed)
+            if key not in kept or kept[key][0].share <= point.share:
+                kept[key] = point, outcome
             yield point, outcome
 
     def ranked(self) -> list[Ranked]:
@@ -110,13 +115,3 @@ def _describe(edges: Sequence[Edge], rounds: int) -> str:
     places = [f"the {edge.side} edge of {edge.key} ({edge.value})" for edge in edges if edge.next is not None]
     after = f" after {rounds} extension{'s' if rounds > 1 else ''}" if rounds else ""
     return f"best at {' and '.join(places)}{after}" if places else ""
-
-
-def mark_best(row: Ranked) -> str:
-    """Return the mark of a row in a table: "", "best", "best, at the edge of local.lr"."""
-    if not row.best:
-        return ""
-    edges = [edge.key for edge in row.edges if edge.next is not None]
-    bounds = [edge.key for edge in row.edges if edge.next is None]
-    places = [f"the {word} of {' and '.join(keys)}" for word, keys in (("edge", edges), ("bound", bounds)) if keys]
-    return f"best, at {' and '.join(places)}" if places else "best"
