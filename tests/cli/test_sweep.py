@@ -70,9 +70,9 @@ def test_best_point_on_an_edge_is_warned_of_and_widened(folder):
         "fadas: warning: fadas is best at the upper edge of eta (0.0002); --widen extends the grid there",
     ]
     written = read_times((folder / "runs").rglob("metrics.jsonl"))
-    limited, _ = sweep(folder, "--widen", "--widen-limit", "1", "--only", "fadas", "-j", "2")
-    assert "extended: sweep.fadas.eta in [0.0001, 0.0002, 0.0004]" in limited.stdout
-    assert "upper edge of eta (0.0004) after 1 extension; --widen-limit allows more" in limited.stderr
+    limited, _ = sweep(folder, "--widen", "--widen-limit", "1", "--only", "fedbuff", "-j", "2")
+    assert "extended: sweep.fedbuff.local.lr in [0.002, 0.004, 0.008]" in limited.stdout
+    assert "upper edge of local.lr (0.008) after 1 extension; --widen-limit allows more" in limited.stderr
     done, rows = sweep(folder, "--widen", "--widen-limit", "12", "--json")
     assert "warning" not in done.stderr
     assert [row["edges"] for row in rows if row["best"]] == [[], []]
