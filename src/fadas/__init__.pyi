@@ -34,7 +34,7 @@ from .core.records import Record as Record
 from .core.server import Server as Server
 from .core.update_checks import Checks as Checks
 from .errors import ConfigError as ConfigError, Diverged as Diverged
-from .experiments.python_sweep import sweep as sweep
+from .experiments.sweeps.from_python import sweep as sweep
 from .flower.strategy import AsyncStrategy as AsyncStrategy
 from .simulation.delays import Delays as Delays, Large as Large, Mild as Mild
 from .simulation.planner import Plan as Plan, plan as plan

@@ -48,7 +48,7 @@ MOVED = {
     "stacked_losses": "training.batched.stacked_losses",
     "stepsize": "algorithms.step_sizes",
     "summary": "runs.summary",
-    "sweep": "experiments.sweep experiments.halving experiments.ranking",
+    "sweep": "experiments.sweeps.points experiments.sweeps.halving experiments.sweeps.ranking",
     "tables": "experiments.experiment_file",
     "task": "tasks.task",
     "terminal": "cli.terminal",

@@ -7,8 +7,8 @@ import tomllib
 import pytest
 
 from fadas.errors import ConfigError, FadasWarning
-from fadas.experiments.apply import WinnersFile, edit_experiment
 from fadas.experiments.experiment_file import read_experiment
+from fadas.experiments.sweeps.apply import WinnersFile, edit_experiment
 from helpers.cli import ROOT
 from helpers.experiments import BASE
 

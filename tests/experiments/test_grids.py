@@ -5,8 +5,8 @@ import math
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.experiments.grids import Range, make_grid
-from fadas.experiments.ranking import find_edges
+from fadas.experiments.sweeps.grids import Range, make_grid
+from fadas.experiments.sweeps.ranking import find_edges
 
 RATE = {"low": 1e-4, "high": 1e-1, "log": True}
 

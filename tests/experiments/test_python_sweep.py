@@ -10,10 +10,10 @@ import torch
 
 import fadas
 from fadas.errors import ConfigError, FadasWarning
-from fadas.experiments.halving import HALVING, search_points
-from fadas.experiments.point_runner import hold_out_examples
-from fadas.experiments.ranking import rank_points
-from fadas.experiments.sweep import Sweep, hold_out, read_grid
+from fadas.experiments.sweeps.halving import HALVING, search_points
+from fadas.experiments.sweeps.point_runner import hold_out_examples
+from fadas.experiments.sweeps.points import Sweep, hold_out, read_grid
+from fadas.experiments.sweeps.ranking import rank_points
 from helpers.experiments import make_sweep
 
 DIGITS = partial(fadas.TASKS["digits"], clients=12)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fadas.core.metrics import Metric
-from fadas.experiments.grids import make_grid
-from fadas.experiments.halving import HALVING, climb_rungs, search_points
-from fadas.experiments.ranking import Edge, Ranked, rank_points
-from fadas.experiments.search import Search
-from fadas.experiments.sweep import Point, sweep_points
+from fadas.experiments.sweeps.grids import make_grid
+from fadas.experiments.sweeps.halving import HALVING, climb_rungs, search_points
+from fadas.experiments.sweeps.points import Point, sweep_points
+from fadas.experiments.sweeps.ranking import Edge, Ranked, rank_points
+from fadas.experiments.sweeps.search import Search
 from fadas.runs.summary import summarise
 from fadas.runs.writer import written_records
 from helpers.experiments import make_sweep

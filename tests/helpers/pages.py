@@ -30,7 +30,7 @@ from urllib.parse import unquote, urlsplit
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.resolve import experiment_seeds, resolve
-from fadas.experiments.sweep import read_grid, with_point
+from fadas.experiments.sweeps.points import read_grid, with_point
 from fadas.runs.serialization import to_toml
 from helpers.cli import ROOT
 from helpers.forks import Fork, write_command

@@ -133,10 +133,10 @@ def preview_points(
         grids: The grids, by algorithm.
         notes: What else the sweep would do, in sentences.
     """
-    from fadas.experiments.halving import survivors
     from fadas.experiments.prepare import count_evaluations, make_plan, metric_of, shared_task
     from fadas.experiments.queue import find_finished_runs
     from fadas.experiments.resolve import resolve
+    from fadas.experiments.sweeps.halving import survivors
 
     configs = {point.folder: resolve(point.tables, point.label, point.seed) for point in todo}
     finished = find_finished_runs({folder: config.tables for folder, config in configs.items()}, "resume")

@@ -116,9 +116,9 @@ def sweep(
     With --json: one JSON object per point, from best to worst, on a line of its own.
     """
     from fadas.cli.terminal import Display, print_json, print_line
-    from fadas.experiments.apply import WinnersFile
-    from fadas.experiments.halving import HALVING, count_runs, search_points
-    from fadas.experiments.search import Search
+    from fadas.experiments.sweeps.apply import WinnersFile
+    from fadas.experiments.sweeps.halving import HALVING, count_runs, search_points
+    from fadas.experiments.sweeps.search import Search
 
     check_option(MOST_WORKERS, jobs=jobs)
     judge: Any = by
@@ -184,7 +184,7 @@ def _read_sweep(
 ) -> Any:
     """Return the sweep that the options describe."""
     from fadas.experiments.resolve import experiment_seeds
-    from fadas.experiments.sweep import Sweep, has_grid, hold_out, read_grid
+    from fadas.experiments.sweeps.points import Sweep, has_grid, hold_out, read_grid
 
     tables = read_tables(experiment, overrides, seed, profile, executor, device)
     labels = select_labels(tables, only)

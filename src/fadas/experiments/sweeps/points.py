@@ -11,9 +11,9 @@ from typing import Any
 from fadas.core.metrics import Metric
 from fadas.errors import Busy, ConfigError
 from fadas.experiments.experiment_file import put_setting
-from fadas.experiments.grids import Grid, make_grid
 from fadas.experiments.resolve import resolve
 from fadas.experiments.settings import RunSettings
+from fadas.experiments.sweeps.grids import Grid, make_grid
 from fadas.registry import Table, lookup, parameters_of
 from fadas.runs.folder import Finished, claim, find_finished
 from fadas.runs.summary import Outcome, Tally

@@ -12,12 +12,12 @@ from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, FadasWarning, unknown_name
 from fadas.executors import DEFAULT
-from fadas.experiments.grids import Range, make_grid
-from fadas.experiments.halving import HALVING, climb_rungs
-from fadas.experiments.point_runner import MakeAlgorithm, MakeTask, PointRunner, held_out
-from fadas.experiments.ranking import By, Ranked
-from fadas.experiments.search import WIDENINGS, Search
-from fadas.experiments.sweep import Point
+from fadas.experiments.sweeps.grids import Range, make_grid
+from fadas.experiments.sweeps.halving import HALVING, climb_rungs
+from fadas.experiments.sweeps.point_runner import MakeAlgorithm, MakeTask, PointRunner, held_out
+from fadas.experiments.sweeps.points import Point
+from fadas.experiments.sweeps.ranking import By, Ranked
+from fadas.experiments.sweeps.search import WIDENINGS, Search
 from fadas.runs.summary import Outcome
 from fadas.simulation.planner import Plan
 from fadas.tasks.task import Task

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from fadas.core.metrics import Metric
-from fadas.experiments.grids import Grid
-from fadas.experiments.ranking import By, Edge, Ranked, Result, find_edges, rank_points
-from fadas.experiments.sweep import Point
+from fadas.experiments.sweeps.grids import Grid
+from fadas.experiments.sweeps.points import Point
+from fadas.experiments.sweeps.ranking import By, Edge, Ranked, Result, find_edges, rank_points
 
 WIDENINGS = 6  # how often a grid is extended unless the user says otherwise
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from fadas.errors import ConfigError
 from fadas.experiments.queue import RunQueue, find_finished_runs
-from fadas.experiments.ranking import By, Result, rank_points
 from fadas.experiments.resolve import resolve
-from fadas.experiments.sweep import Point, run_point
+from fadas.experiments.sweeps.points import Point, run_point
+from fadas.experiments.sweeps.ranking import By, Result, rank_points
 from fadas.runs.folder import checkpoint_name, checkpoints
 from fadas.runs.summary import Outcome
 

@@ -6,8 +6,8 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from fadas.core.metrics import Metric
-from fadas.experiments.grids import Beyond, Grid
-from fadas.experiments.sweep import Point
+from fadas.experiments.sweeps.grids import Beyond, Grid
+from fadas.experiments.sweeps.points import Point
 from fadas.runs.summary import Outcome
 
 Result = tuple[Point, Outcome]

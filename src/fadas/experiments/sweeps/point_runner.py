@@ -20,10 +20,10 @@ from fadas.errors import ConfigError, Diverged, FadasWarning, unknown_name
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.parallel_runs import run_in_processes
 from fadas.experiments.prepare import count_evaluations
-from fadas.experiments.ranking import Result
 from fadas.experiments.resolve import PARTS
 from fadas.experiments.run import SMALL
-from fadas.experiments.sweep import Point
+from fadas.experiments.sweeps.points import Point
+from fadas.experiments.sweeps.ranking import Result
 from fadas.registry import build
 from fadas.runs.summary import Outcome, Tally
 from fadas.simulation.planner import Plan, plan as make_plan
