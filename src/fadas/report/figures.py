@@ -103,7 +103,8 @@ def figures(runs: Sequence[Run], metric: str | None = None) -> Iterator[Drawn]:
                 figure = entry.draw(groups)
             if figure is not None:  # the style also applies while the caller saves the figure
                 about = f" {_describe(groups, judged, entry)}" if entry.axis else ""
-                if entry.axis and figure.axes[0].get_xscale() == "log" and any(run.initial for run in sound):
+                logarithmic = entry.axis is not None and figure.axes[0].get_xscale() == "log"
+                if logarithmic and entry.name != "train-loss" and any(run.initial for run in sound):
                     about += " The initial model stands at the left edge of the logarithmic axis."
                 yield Drawn(entry.name, entry.title, entry.caption + about + note, figure, entry.axis is not None)
 

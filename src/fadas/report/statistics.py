@@ -89,6 +89,11 @@ class Ranking:
         """The method that is significantly better than every other."""
         return self.leaders[0] if len(self.leaders) == 1 else None
 
+    @property
+    def all_level(self) -> bool:
+        """Whether no method is significantly worse than the best one."""
+        return bool(self.leaders) and len(self.leaders) == len({name for pair in self.differences for name in pair})
+
     def difference(self, first: str, second: str) -> Difference:
         """Return the difference of two methods, first minus second."""
         if (first, second) in self.differences:

@@ -121,6 +121,8 @@ def describe_ranking(ranking: Ranking, metric: str) -> str:
     how = f"paired t-tests at 5 %, Holm's correction for {ranking.tested} pair{'s' if ranking.tested != 1 else ''}"
     if ranking.winner:
         return f"best final {metric}: {ranking.winner}, significantly ({how})"
+    if ranking.all_level:
+        return f"best final {metric}: none, all methods are level ({how})"
     if ranking.leaders:
         return f"level with the best final {metric}: {', '.join(ranking.leaders)} ({how})"
     lone = ranking.reason == "there are no two methods to compare"

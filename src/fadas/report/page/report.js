@@ -140,7 +140,7 @@
     function tracesOf(method, metric, place) {
       const name = plain(method.name);
       const mean = average(method.lines);
-      const width = Math.round(state.smooth * mean.x.length);
+      const width = state.smooth ? Math.max(2, Math.round(state.smooth * mean.x.length)) : 1;
       const y = smoothed(mean.mean, width), x = mean.x.map(place);
       const seeds = method.lines.length;
       const whole = mean.count.map((count, at) => (count === seeds ? at : -1)).filter((at) => at >= 0);

@@ -40,6 +40,7 @@ def compare_settings(groups: Mapping[str, Sequence[Run]]) -> Settings:
     joined = {name: _join(runs) for name, runs in flat.items()}
     if len({settings[_SEED] for settings in joined.values()}) == 1:
         shared["run.seeds"] = next(iter(joined.values()))[_SEED]
+        shared.pop(_SEED, None)
     own = {
         name: {
             key.removeprefix("algorithms."): value

@@ -47,7 +47,7 @@ def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
 
 def _mark(comparison: Comparison, column: str, name: str) -> str:
     ranking = comparison.rankings.get(column)
-    if ranking is None or name not in ranking.leaders or len(ranking.leaders) == len(comparison.rows):
+    if ranking is None or name not in ranking.leaders or ranking.all_level:
         return ""
     return f' class="{"best" if ranking.winner else "level"}"'
 
