@@ -82,7 +82,7 @@ def test_deployment_axes_are_in_seconds():
     assert "Compared at virtual time 30" in page([FAST_RUN])
 
 
-def test_names_stand_in_the_margin_without_overlap():
+def test_names_stand_at_ends_of_curves_without_overlap():
     runs = [make_run(name, [(10, 5, 0.5), (30, 10, 0.7 + k / 1000)]) for k, name in enumerate(["a", "bb", "ccc"])]
     (axes,) = draw_axes(*runs, make_run("early", [(10, 5, 0.5)]))["time"]
     names = {text.get_text(): text for text in axes.texts}
@@ -91,7 +91,11 @@ def test_names_stand_in_the_margin_without_overlap():
     axes.figure.canvas.draw()
     boxes = [names[name].get_window_extent() for name in ("early", "a", "bb", "ccc")]
     assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
-    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes), "a name never covers data"
+    early, *others = boxes
+    assert all(box.x0 > axes.get_window_extent().x1 for box in others), "they end at the edge"
+    assert early.x1 < axes.get_window_extent().x1
+    points = np.concatenate([axes.transData.transform(line.get_xydata()) for line in axes.lines])
+    assert not any(early.contains(*point) for point in points), "a name never covers data"
     assert axes.get_legend() is None
 
 

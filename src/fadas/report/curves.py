@@ -24,6 +24,7 @@ Data = Sequence[Run] | Mapping[str, list[Run]] | Any  # Any: a pandas frame
 AXES = {"time": "virtual time", "updates": "client updates", "step": "server steps"}
 _MOST_LABELS = 16  # in the margin; more would not fit
 _LABEL_HEIGHT = 12.0  # in points
+_LETTER_WIDTH = 7.0  # in points
 
 
 def percent(share: float, _: object = None) -> str:
@@ -177,13 +178,13 @@ def curves(
         (line[line[:, 0] > 0, 0].min() for lines in points.values() for line in lines if line[-1, 0] > 0), default=1
     )
     looks = looks_of(groups or points)
-    drawn: dict[str, tuple[Line2D, float]] = {}
+    drawn: dict[str, tuple[Line2D, tuple[float, float]]] = {}
     for name, lines in points.items():
         curve = average(lines)
         x = np.maximum(curve.x, left) if log else curve.x  # a logarithmic axis has no place for the initial model
         mean = smooth_curve(curve.mean, smooth * len(lines) if smooth > 1 else 1)
         line = _draw_curve(axes, x, mean, curve, len(lines), looks[name])
-        drawn[figure_text(name)] = line, mean[-1]
+        drawn[figure_text(name)] = line, (x[-1], mean[-1])
         if smooth > 1:
             axes.plot(x, curve.mean, color=looks[name].colour, linewidth=0.8, alpha=0.25, zorder=1)
         elif len(lines) > 1:
@@ -250,36 +251,67 @@ def _whole_part(curve: MeanCurve, seeds: int) -> tuple[int, int]:
     return (int(whole[0]), int(whole[-1]) + 1) if len(whole) else (0, 0)
 
 
-def label_lines(axes: Axes, lines: Sequence[Line2D], names: Sequence[str], ends: Sequence[float]) -> None:
-    """Write the name of each line in the margin on the right, in the line's colour and at the height of its end.
+def label_lines(axes: Axes, lines: Sequence[Line2D], names: Sequence[str], ends: Sequence[tuple[float, float]]) -> None:
+    """Write the name of each line beside its end, in its colour. Names never cover data or each other.
 
-    Names never cover data. With many lines, there is a legend in the margin instead.
+    A name without space at the end of its line stands in the margin on the right, at the height of that end. With many
+    lines, there is a legend in the margin instead.
 
     Args:
         axes: The plot, with its final scales.
         lines: The lines.
         names: The name of each line.
-        ends: The y value at the end of each line.
+        ends: The last point of each line.
     """
     if len(lines) > _MOST_LABELS:
         axes.legend(lines, names, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
         return
     axes.autoscale_view()
-    in_points = 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
-    bottom, top = (axes.transAxes.transform((0, share))[1] * in_points for share in (0, 1))
-    heights = [axes.transData.transform((1, end))[1] * in_points for end in ends]
-    placed = _spread_out(heights, bottom, top)
-    for name, line, height in zip(names, lines, placed, strict=True):
+    scale = 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+    (left, bottom), (right, top) = axes.transAxes.transform([(0, 0), (1, 1)]) * scale
+    points = axes.transData.transform(ends) * scale
+    taken = _drawn_points(axes) * scale
+    places: dict[int, tuple[float, float]] = {}
+    for number in np.argsort(points[:, 1], kind="stable"):
+        width = _LETTER_WIDTH * len(names[number])
+        if points[number, 0] + 6 + width > right:
+            continue
+        for shift in (0, 6, 12, 18, 24, -6, -12, -18):
+            x, y = points[number] + (6, shift)
+            beside = (taken[:, 0] > x - 1) & (taken[:, 0] < x + width)
+            if bottom < y < top and not (beside & (np.abs(taken[:, 1] - y) < _LABEL_HEIGHT / 2)).any():
+                places[int(number)] = (x, y)
+                corners = np.mgrid[x : x + width : 4, y - 6 : y + 6.1 : 3].reshape(2, -1).T
+                taken = np.concatenate([taken, corners])
+                break
+    rest = [number for number in range(len(lines)) if number not in places]
+    heights = _spread_out([points[number, 1] for number in rest], bottom, top)
+    places |= {number: (right + 7, height) for number, height in zip(rest, heights, strict=True)}
+    for number, (x, y) in places.items():
         axes.annotate(
-            name,
-            (1.0, 0.0),
-            (7, height - bottom),
+            names[number],
+            (0.0, 0.0),
+            (x - left, y - bottom),
             xycoords="axes fraction",
             textcoords="offset points",
             va="center",
-            color=line.get_color(),
+            color=lines[number].get_color(),
             annotation_clip=False,
         )
+
+
+def _drawn_points(axes: Axes) -> np.ndarray:
+    """Return points along all lines and bands, in pixels, close enough that no name fits between two of them."""
+    paths = [axes.transData.transform(np.asarray(line.get_xydata()).reshape(-1, 2)) for line in axes.lines]
+    paths += [axes.transData.transform(path.vertices) for band in axes.collections for path in band.get_paths()]
+    found = [np.empty((0, 2))]
+    for path in paths:
+        path = path[np.isfinite(path).all(1)]
+        if len(path):
+            lengths = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(path, axis=0).T))])
+            along = np.linspace(0, lengths[-1], min(2000, int(lengths[-1] / 3) + 2))
+            found.append(np.stack([np.interp(along, lengths, path[:, column]) for column in (0, 1)], 1))
+    return np.concatenate(found)
 
 
 def _spread_out(heights: Sequence[float], bottom: float, top: float) -> list[float]:
