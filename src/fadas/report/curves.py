@@ -274,7 +274,7 @@ def label_lines(axes: Axes, lines: Sequence[Line2D], names: Sequence[str], ends:
     places: dict[int, tuple[float, float]] = {}
     for number in np.argsort(points[:, 1], kind="stable"):
         width = _LETTER_WIDTH * len(names[number])
-        if points[number, 0] + 6 + width > right:
+        if points[number, 0] + max(6 + width, 30) > right:
             continue
         for shift in (0, 6, 12, 18, 24, -6, -12, -18):
             x, y = points[number] + (6, shift)
