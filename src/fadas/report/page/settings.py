@@ -6,11 +6,12 @@ from typing import Any
 
 from fadas.report.text import html_text
 from fadas.runs.reader import Run
+from fadas.runs.same_run import identity
 from fadas.runs.serialization import flatten
 
 _EXPLAINED = {"schedule.concurrency": "concurrency (M_c)", "schedule.buffer": "buffer (M)"}
 _SEED = "run.seed"
-_UNSHOWN = ("seeds", "tensorboard", "sinks", "checkpoint_every")  # of [run]; no result depends on them
+_RESULTS = ("steps", "metric", "better", "format", "target")  # of [run]; a deployment may continue with others
 _ORDER = ("task", "schedule", "delays", "local", "run", "faults", "checks", "algorithms")
 
 
@@ -66,7 +67,8 @@ def _flatten(run: Run) -> dict[str, str]:
     tables = {key: value for key, value in run.config.items() if key not in ("algorithms", "format", "name")}
     algorithms = run.config.get("algorithms")
     own = next(iter(algorithms.values()), {}) if isinstance(algorithms, dict) else {}
-    tables["run"] = {key: value for key, value in tables.get("run", {}).items() if key not in _UNSHOWN}
+    shown = {*identity(run.config)["run"], *_RESULTS} - {"seeds"}  # no result depends on the others
+    tables["run"] = {key: value for key, value in tables.get("run", {}).items() if key in shown}
     flat = flatten({**tables, "algorithms": own})
     return {key: _text(value) for key, value in {**flat, _SEED: run.summary.seed}.items()}
 
