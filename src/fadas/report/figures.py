@@ -239,6 +239,7 @@ def delays(data: Data) -> Figure | None:
         colour = looks[names[0]].colour if len(names) == 1 else "#7d8894"
         axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color=colour)
         axes.set(title=figure_text(", ".join(names)), ylabel="updates (log scale)", yscale="log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[-1, 0].set_xlabel("delay tau of an update (server versions)")
     figure.tight_layout()
     return figure

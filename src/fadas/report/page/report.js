@@ -133,7 +133,8 @@
         uirevision: `${state.metric} ${state.axis} ${logX} ${state.logY}`, ...marks,
       };
       Plotly.react(chart, traces, layout, config);
-      const origin = logX && left < Infinity ? " The x axis is logarithmic; the initial model stands at its left edge." : "";
+      const initial = shown.some(({ lines }) => lines.some(([x]) => x[0] <= 0));
+      const origin = logX && initial ? " The x axis is logarithmic; the initial model stands at its left edge." : "";
       hint.textContent = how + dotted + origin;
     }
 
