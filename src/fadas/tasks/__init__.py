@@ -3,6 +3,7 @@
 | file            | what it holds                                                             |
 |-----------------|---------------------------------------------------------------------------|
 | `task.py`       | `Task`, and the default loss and accuracy                                 |
+| `subsets.py`    | clients' data over one data set, in memory or on disk                     |
 | `digits.py`     | handwritten digits                                                        |
 | `cifar.py`      | CIFAR-10 and CIFAR-100                                                    |
 | `glue.py`       | RTE, MRPC and SST-2                                                       |
