@@ -19,41 +19,17 @@ from fadas.tasks.task import Task, on_device
 from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
 from helpers.cli import ROOT, import_path, run_fadas
-from helpers.training import LOCAL, make_task, run_simulation
+from helpers.data_files import in_memory, load_arrays, write_arrays
+from helpers.training import LOCAL, run_simulation
 
 PROGRAM = ROOT / "tests" / "helpers" / "limited_memory.py"
 CLIENTS = 8
 
 
-def write_arrays(folder, with_test=True, **types):
-    """The data of `make_task` as arrays for all clients, not in the order of the clients."""
-    folder.mkdir(parents=True, exist_ok=True)
-    task = make_task(CLIENTS)
-    columns = [torch.cat(column).numpy() for column in zip(*task.clients)]
-    owners = np.repeat([f"c{client}" for client in range(CLIENTS)], task.sizes)
-    order = np.random.default_rng(0).permutation(len(owners))
-    for name, column in zip(("x", "y", "client"), (*columns, owners)):
-        np.save(folder / f"{name}.npy", column[order].astype(types.get(name, column.dtype)))
-    if with_test:
-        np.save(folder / "test_x.npy", task.test[0].numpy())
-        np.save(folder / "test_y.npy", task.test[1].numpy())
-    return folder
-
-
-def load(folder, **options):
-    return files(str(folder), "helpers.networks:TinyNet", CLIENTS, **options)
-
-
-def in_memory(task: Task) -> Task:
-    """The same task with tensors of its own."""
-    clients = Subsets([column.clone() for column in task.clients.data], task.clients.parts)
-    return Task(task.model, clients, task.loss, list(task.test), task.metrics)
-
-
 @pytest.mark.parametrize("options", [{}, {"validation": 0.2}])
 @pytest.mark.parametrize("executor", ["inline", "batched", "processes", "auto"])
 def test_data_on_disk_give_the_results_of_data_in_memory(tmp_path, executor, options):
-    task = load(write_arrays(tmp_path / "a"), **options)
+    task = load_arrays(write_arrays(tmp_path / "a"), **options)
     assert task.mapped
     same = in_memory(task)
     assert not same.mapped
@@ -68,7 +44,7 @@ def test_data_on_disk_give_the_results_of_data_in_memory(tmp_path, executor, opt
 
 
 def test_clients_of_arrays_are_those_of_the_column(tmp_path):
-    task = load(write_arrays(tmp_path / "a"))
+    task = load_arrays(write_arrays(tmp_path / "a"))
     owners, x = (np.load(tmp_path / "a" / f"{name}.npy") for name in ("client", "x"))
     names = list(dict.fromkeys(owners.tolist()))
     for client, name in enumerate(names):
@@ -79,13 +55,13 @@ def test_clients_of_arrays_are_those_of_the_column(tmp_path):
 
 @pytest.mark.parametrize("column", [{"y": np.int8}, {"y": np.uint16}, {"client": np.str_}])
 def test_labels_and_owners_may_have_any_type(tmp_path, column):
-    task = load(write_arrays(tmp_path / "a", **column))
+    task = load_arrays(write_arrays(tmp_path / "a", **column))
     assert task.clients.data[-1].dtype == torch.int64
-    assert task.label_counts() == load(write_arrays(tmp_path / "b")).label_counts()
+    assert task.label_counts() == load_arrays(write_arrays(tmp_path / "b")).label_counts()
 
 
 def test_inputs_reach_the_network_as_they_are(tmp_path):
-    task = load(write_arrays(tmp_path / "a", x=np.float16))
+    task = load_arrays(write_arrays(tmp_path / "a", x=np.float16))
     assert task.clients.data[0].dtype == torch.float16
     assert task.mapped
 
@@ -110,16 +86,16 @@ def test_wide_targets_stay_on_disk(tmp_path):
 
 def test_share_of_arrays_is_held_out(tmp_path):
     folder = write_arrays(tmp_path / "a", with_test=False)
-    whole, task = load(folder), load(folder, test=0.3)
+    whole, task = load_arrays(folder), load_arrays(folder, test=0.3)
     assert whole.test is None
     assert sum(task.sizes) + len(task.test[-1]) == sum(whole.sizes)
     assert len(task.test[-1]) > 30
-    again = load(folder, test=0.3, validation=0.3)
+    again = load_arrays(folder, test=0.3, validation=0.3)
     taken = {*again.test.rows.tolist()}
     assert not taken & {*task.test.rows.tolist()}
     assert taken <= {row for part in task.clients.parts for row in part.tolist()}
     with pytest.raises(ValueError, match="test must be above 0 and below 1, got 1"):
-        load(folder, test=1.0)
+        load_arrays(folder, test=1.0)
 
 
 @pytest.mark.parametrize(
@@ -157,19 +133,19 @@ def test_unsuitable_arrays_are_refused(tmp_path, change, message):
         else:
             np.save(path, content, allow_pickle=True)
     with pytest.raises(ValueError, match=message):
-        load(folder)
+        load_arrays(folder)
 
 
 def test_shares_and_files_of_test_data_do_not_go_together(tmp_path):
     folder = write_arrays(tmp_path / "a")
     with pytest.raises(ValueError, match="holds test data, so no share can be held out"):
-        load(folder, test=0.2)
+        load_arrays(folder, test=0.2)
     with pytest.raises(ValueError, match="is a folder, so it holds its own test data"):
-        load(folder, test="more.csv")
+        load_arrays(folder, test="more.csv")
     with pytest.raises(ValueError, match=r"target is for tables \(\.csv or \.parquet\), and .* is a folder; remove it"):
-        load(folder, target="y")
+        load_arrays(folder, target="y")
     with pytest.raises(ValueError, match=r"path must be a folder, or a file that ends in .*, which does not exist"):
-        load(tmp_path / "none")
+        load_arrays(tmp_path / "none")
 
 
 def test_arrays_in_python_may_stay_on_disk(tmp_path):
@@ -192,7 +168,7 @@ def test_arrays_in_python_may_stay_on_disk(tmp_path):
 def test_network_that_changes_its_input_does_not_change_the_file(tmp_path):
     folder = write_arrays(tmp_path / "a")
     before = (folder / "x.npy").read_bytes(), (folder / "test_x.npy").read_bytes()
-    task = load(folder)
+    task = load_arrays(folder)
     task.model = lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3))
     plan = fadas.plan(fadas.Schedule(4, 2), CLIENTS, fadas.Mild(), steps=2, seed=1)
     run_simulation(plan, task, fadas.FADAS())
@@ -216,7 +192,7 @@ def test_pickle_holds_the_place_of_the_file_and_not_its_content(tmp_path):
 
 
 def test_device_gets_no_copy_of_data_on_disk(tmp_path):
-    task = load(write_arrays(tmp_path / "a"))
+    task = load_arrays(write_arrays(tmp_path / "a"))
     assert on_device(task, "meta") is task
     assert on_device(in_memory(task), "meta").clients.data[0].device.type == "meta"
 
@@ -229,7 +205,7 @@ def test_embedding_of_data_on_disk_is_not_stacked(tmp_path):
     def model():
         return nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(12, 3))
 
-    for task, is_stacked in ((load(tmp_path / "a"), False), (in_memory(load(tmp_path / "a")), True)):
+    for task, is_stacked in ((load_arrays(tmp_path / "a"), False), (in_memory(load_arrays(tmp_path / "a")), True)):
         task.model = model
         trainer = BatchTrainer(FlatModule(task.module()), task, LOCAL, 0)
         assert (trainer.stacked is not None) is is_stacked
@@ -244,7 +220,7 @@ def test_only_the_first_rows_on_disk_are_searched_for_missing_values(tmp_path, m
         x = np.load(folder / "x.npy")
         x[row] = np.nan
         np.save(folder / "x.npy", x)
-        task = load(folder)
+        task = load_arrays(folder)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             run_simulation(plan, task, fadas.FADAS(), executor="inline")
@@ -252,7 +228,7 @@ def test_only_the_first_rows_on_disk_are_searched_for_missing_values(tmp_path, m
 
 
 def test_auto_chooses_as_for_data_in_memory(tmp_path):
-    task = load(write_arrays(tmp_path / "a"))
+    task = load_arrays(write_arrays(tmp_path / "a"))
     one, other = (Auto()(each, LOCAL, 0) for each in (task, in_memory(task)))
     assert type(one) is type(other)
 
