@@ -36,7 +36,7 @@ def test_browser_draws_every_figure(tmp_path):
     browser = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}"]
     dom = subprocess.run([*browser, "--dump-dom", probed.as_uri()], capture_output=True, text=True, timeout=120).stdout
     figures = json.loads(re.search(r"<title>(.*?)</title>", dom, re.S).group(1))
-    assert [name for name, *_ in figures] == ["time", "updates", "delays", "eta", "timeline", "labels"]
+    assert [name for name, *_ in figures] == ["time", "updates", "delays", "eta", "timeline", "participation", "labels"]
     for name, width, height, paths in figures:
         assert width > 600, name
         assert height > 150, name

@@ -4,6 +4,8 @@
 |-----------------|---------------------------------------------------------------------------|
 | `comparison.py` | the table that compares methods                                           |
 | `figures.py`    | the figures; `FIGURES`, at the foot, lists them                           |
+| `clients.py`    | tables and figures of clients: how well served, how often they took part  |
+| `fairness.py`   | statistics of one value per client                                        |
 | `timeline.py`   | the figure of the clients' timeline                                       |
 | `html.py`       | report.html: the table, the figures, the settings                         |
 """

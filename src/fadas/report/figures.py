@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fadas.report.clients import draw_clients, draw_participation
 from fadas.report.comparison import compare
 from fadas.report.labels import label_lines
 from fadas.report.text import figure_text, show_line
@@ -334,6 +335,19 @@ FIGURES: list[tuple[str, str, str, Draw]] = [
         "The clients' timeline",
         "When each client trained, and from which version of the model. Only jobs that reached a server step count.",
         timeline,
+    ),
+    (
+        "clients",
+        "How well each client is served",
+        "The last model on each client's own test data, by delay tier. Dots are clients of all seeds, bars are means.",
+        draw_clients,
+    ),
+    (
+        "participation",
+        "Who took part how often",
+        "Updates of each client that reached a server step, relative to equal shares. The dotted line is uniform "
+        "participation.",
+        draw_participation,
     ),
     (
         "labels",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from fadas.report.clients import clients_table, participation_table
 from fadas.report.comparison import Comparison, compare, table_cells, table_header
 from fadas.report.figures import Drawn, figures
 from fadas.report.text import html_text
@@ -58,7 +59,7 @@ def page(runs: Sequence[Run]) -> str:
 <body><h1>{name}</h1><p class="lead">{lead}</p>
 {_table(table_header(comparison), table_cells(comparison), _best_cells(comparison))}
 {"".join(_diverged(run) for run in runs if run.diverged)}
-{"".join(map(_figure, figures(runs)))}
+{_clients(runs)}{"".join(map(_figure, figures(runs)))}
 <h2>Settings</h2>
 {"".join(_settings(run) for run in runs)}
 </body></html>
@@ -88,6 +89,13 @@ def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -
         for i, row in enumerate(rows)
     )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _clients(runs: Sequence[Run]) -> str:
+    """Return the tables of clients: how well the last model serves them, and how often they took part."""
+    served, part = clients_table(runs), participation_table(runs)
+    text = f"<h2>How well clients are served</h2>{_table(*served, set())}" if served[1] else ""
+    return text + (f"<h2>How often clients took part</h2>{_table(*part, set())}\n" if part[1] else "")
 
 
 def _diverged(run: Run) -> str:
