@@ -1,7 +1,8 @@
 """A task: a model, the clients' data, a loss, and what to measure on the server's test data."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per 
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
 Save = Callable[[nn.Module, Path], None]
 Load = Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]]
+Block = list[tuple[int, Data]]  # clients, each with its test data: all of one shape
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -69,6 +71,8 @@ class Task:
             model.safetensors. None: those of the module.
         load: A function of (module, tensors) that returns the tensors of `weights` by the names of the module's state
             dict, for files that `save` wrote. None: they have these names.
+        client_test: Each client's own test data, in the form of `clients`. A client may have none: no examples. None:
+            there are no local test splits.
 
     Example:
         >>> clients = [(torch.randn(n, 4), torch.randint(0, 2, (n,))) for n in (10, 25, 7)]
@@ -85,6 +89,7 @@ class Task:
     save: Save | None = None
     weights: Weights | None = None
     load: Load | None = None
+    client_test: Sequence[Data] | None = None
 
     def __post_init__(self) -> None:
         self.metrics = choose_metrics(self.metrics)
@@ -104,6 +109,20 @@ class Task:
             self.weights = read_weights(self.weights)  # once: the file may change while the task is used
         if self.test is not None and not _length(self.test.data if isinstance(self.test, Rows) else self.test, "test"):
             raise ValueError("the test data have no examples")
+        if self.client_test is not None:
+            self._check_client_test(self.client_test)
+
+    def _check_client_test(self, splits: Sequence[Data]) -> None:
+        if len(splits) != len(self.clients):
+            raise ValueError(f"client_test has {len(splits)} splits for {len(self.clients)} clients")
+        if isinstance(splits, Subsets):
+            sizes = [len(part) for part in splits.parts]
+        else:
+            splits = [_tensors(data, f"client_test of client {client}") for client, data in enumerate(splits)]
+            sizes = [_length(data, f"client_test of client {client}") for client, data in enumerate(splits)]
+        if not any(sizes):
+            raise ValueError("client_test has no examples")
+        self.client_test = splits
 
     @property
     def mapped(self) -> bool:
@@ -183,12 +202,18 @@ class Task:
     @property
     def measured(self) -> Mapping[str, Measure]:
         """The metrics that are measured beside the loss."""
-        if self.test is None:
+        if (targets := self._test_targets()) is None:
             return {}
-        targets = self.test.data[-1] if isinstance(self.test, Rows) else self.test[-1]
         labels = not targets.is_floating_point()
         chosen = choose_metrics(self.metrics)
         return chosen if chosen is not None else {"accuracy": accuracy} if labels else {}
+
+    def _test_targets(self) -> Tensor | None:
+        """Return targets of the test data or, if there are none, of a client's own test split."""
+        if self.test is not None or self.client_test is None:
+            test = self.test.data if isinstance(self.test, Rows) else self.test
+            return None if test is None else test[-1]
+        return next(targets for *_, targets in self.client_test if len(targets))
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module, chunk: int = 1000) -> dict[str, float]:
@@ -211,6 +236,73 @@ class Task:
         targets = self.test[-1].to(device)
         measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in self.measured.items()}
         return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
+
+
+@torch.no_grad()
+def evaluate_clients(task: Task, module: nn.Module, chunk: int = 1000) -> dict[str, list[float]]:
+    """Return the loss and the metrics of a model on each client's own test data.
+
+    Clients are evaluated together: small splits share a forward pass.
+
+    Args:
+        task: The task. Without local test splits, nothing is returned.
+        module: The module, on the device to use. It is put into evaluation mode.
+        chunk: The number of examples per forward pass.
+
+    Returns:
+        For each name one value per client. NaN where it is undefined: for a client without test examples, and for a
+        metric that refuses a client's examples, as some refuse a single class.
+
+    Example:
+        >>> evaluate_clients(task, task.module())["accuracy"]
+        [0.5, 1.0, nan]
+    """
+    if task.client_test is None:
+        return {}
+    module.eval()
+    device = next(module.parameters()).device
+    measured = {name: [math.nan] * len(task.client_test) for name in (*task.measured, "loss")}
+    refusals: dict[str, ValueError] = {}
+    for block in _blocks(task.client_test, chunk):
+        columns = [torch.cat(column) for column in zip(*(data for _, data in block), strict=True)]
+        pieces = zip(*(column.split(chunk) for column in columns[:-1]), strict=True)
+        outputs = torch.cat([module(*task.prepare([part.to(device) for part in piece])) for piece in pieces])
+        sizes = [len(data[-1]) for _, data in block]
+        split = zip(outputs.split(sizes), columns[-1].to(device).split(sizes), strict=True)
+        for (client, _), (own, targets) in zip(block, split, strict=True):
+            for name, metric in task.measured.items():
+                try:
+                    measured[name][client] = float(metric(own, targets))
+                except ConfigError:
+                    raise
+                except ValueError as error:
+                    refusals[name] = error
+            measured["loss"][client] = float(task.loss(own, targets).double().mean())
+    for name, error in refusals.items():
+        if all(map(math.isnan, measured[name])):  # not a matter of single clients
+            raise error
+    return measured
+
+
+def _blocks(splits: Sequence[Data], chunk: int) -> Iterator[Block]:
+    """Yield blocks of clients with at least `chunk` examples, where there are so many of one shape."""
+    block: Block = []
+    size = 0
+    for client in range(len(splits)):
+        data = splits[client]
+        if not len(data[-1]):
+            continue
+        if block and (size >= chunk or _shapes(block[0][1]) != _shapes(data)):
+            yield block
+            block, size = [], 0
+        block.append((client, data))
+        size += len(data[-1])
+    if block:
+        yield block
+
+
+def _shapes(data: Data) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(column.shape[1:], column.dtype) for column in data]
 
 
 def _tensors(data: Any, owner: str) -> Data:
@@ -268,13 +360,14 @@ def on_device(task: Task, device: str) -> Task:
     Example:
         >>> task = on_device(task, "cuda")
     """
-    clients: Sequence[Data]
     if task.mapped:
         return task
-    if isinstance(task.clients, Subsets):
-        parts = [part.to(device) for part in task.clients.parts]
-        clients = Subsets([tensor.to(device) for tensor in task.clients.data], parts)
-    else:
-        clients = [[tensor.to(device) for tensor in data] for data in task.clients]
     test = None if task.test is None else [tensor.to(device) for tensor in task.test]
-    return replace(task, clients=clients, test=test)
+    splits = None if task.client_test is None else _move(task.client_test, device)
+    return replace(task, clients=_move(task.clients, device), test=test, client_test=splits)
+
+
+def _move(clients: Sequence[Data], device: str) -> Sequence[Data]:
+    if isinstance(clients, Subsets):
+        return Subsets([tensor.to(device) for tensor in clients.data], [part.to(device) for part in clients.parts])
+    return [[tensor.to(device) for tensor in data] for data in clients]

@@ -45,6 +45,16 @@ def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     )
 
 
+def draw_plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of text as HTML."""
+    top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
+    body = "".join(
+        f"<tr><th>{html_text(row[0])}</th>{''.join(f'<td>{html_text(cell)}</td>' for cell in row[1:])}</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
 def _mark(comparison: Comparison, column: str, name: str) -> str:
     ranking = comparison.rankings.get(column)
     if ranking is None or name not in ranking.leaders or ranking.all_level:
