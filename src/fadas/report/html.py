@@ -112,11 +112,9 @@ def _format_time(runs: Sequence[Run], time: float) -> str:
 
 def _clients(runs: Sequence[Run]) -> str:
     """Return the tables of clients: how well the last model serves them, and how often they took part."""
-    tables = {
-        "How well clients are served": clients_table(runs),
-        "How often clients took part": participation_table(runs),
-    }
-    return "".join(f"<h2>{title}</h2>{draw_plain(*table)}\n" for title, table in tables.items() if table[1])
+    served, part = clients_table(runs), participation_table(runs)
+    text = f"<h2>How well clients are served</h2>{draw_plain(*served)}\n" if served[1] else ""
+    return text + (f"<h2>How often clients took part</h2>{draw_plain(*part)}\n" if part[1] else "")
 
 
 def _diverged(run: Run) -> str:
