@@ -154,7 +154,7 @@ def test_interrupted_run_can_be_resumed(tmp_path):
     assert read_records(metrics.parent)
     assert not (tmp_path / "o" / "fadas-3" / "summary.json").exists()
     said = run_fadas("report", tmp_path / "o", code=2).stderr
-    assert "not finished: fadas-3; wait for them, or continue interrupted runs with the same command and --res" in said
+    assert "fadas-3; wait for them; if they were interrupted, run the same command with --resume" in said
     again = ["run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
     assert "continue it with --resume, or start over with --overwrite" in run_fadas(*again, code=2).stderr
     assert "exclude each other" in run_fadas(*again, "--resume", "--overwrite", code=2).stderr

@@ -23,6 +23,7 @@ from fadas.cli.options import (
     Seed,
     Set,
     check_option,
+    flag,
     raise_if_diverged,
     read_tables,
     select_labels,
@@ -36,8 +37,8 @@ from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted
 from fadas.validate import MOST_WORKERS
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Rerun finished runs.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
+Overwrite = Annotated[bool, flag("--overwrite", help="Rerun finished runs.")]
+Resume = Annotated[bool, flag("--resume", help="Continue interrupted runs from their checkpoints.")]
 
 
 @with_advice(
@@ -66,7 +67,7 @@ def run(
     overwrite: Overwrite = False,
     resume: Resume = False,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time, each in a process.")] = 1,
-    report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
+    report: Annotated[bool, flag(help="Compare the runs at the end and write report.html.")] = True,
     dry_run: DryRun = False,
     json_: Json = False,
 ) -> None:

@@ -27,6 +27,7 @@ from fadas.errors import ConfigError
 from fadas.report.text import show_line
 from fadas.runs.folder import CONFIG
 from fadas.runs.follower import Follower
+from fadas.runs.lock import is_held
 from fadas.runs.serialization import to_json
 
 _CLIENTS = 12  # the clients that are shown: those that reported last
@@ -105,16 +106,17 @@ class Bar:
             _print_line(self._progress.console, f"{self._name}: {text}")
 
 
-def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
+def print_table(head: list[str], rows: list[list[str]], title: str = "", gap: int = 1) -> None:
     """Print a table on standard output.
 
     Args:
         head: The column headings.
         rows: The cells, row by row.
         title: The title above the table.
+        gap: The number of spaces between two columns.
     """
     heading = _plain(title, "table.title") if title else None
-    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
+    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, gap - 1, 0, 0))
     prose = False
     for number, name in enumerate(head):
         cells = [show_line(row[number]) for row in rows]
@@ -174,6 +176,8 @@ def draw_runs(followers: list[Follower]) -> RenderableType:
 
 def _draw_run(follower: Follower) -> list[RenderableType]:
     last, outcome, left = follower.last, follower.outcome, follower.seconds_left
+    if not (outcome or is_held(follower.folder)):
+        outcome = "not running"
     if not last:
         state = outcome or "waiting for the first step"
         return [_plain(follower.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
@@ -198,9 +202,9 @@ def _describe_lost(follower: Follower) -> str:
 
 
 def _draw_clients(follower: Follower) -> Table:
-    """Return a table of the clients that reported last."""
+    """Return a table of the clients that reported last. Records do not name clients without an accepted update."""
     head = ("client", "updates", "mean time of a job", "last tau", "last update at")
-    title = _plain(f"clients of {follower.name}", "table.title")
+    title = _plain(f"clients of {follower.name} with an accepted update", "table.title")
     table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=title)
     recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
     for client, activity in recent[:_CLIENTS]:

@@ -47,6 +47,7 @@ from fadas.runs.sinks import SINKS, check_sinks
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
+from fadas.tasks.metrics import take_metrics
 from fadas.tasks.weights import StartWeights, take_weights
 from fadas.training import RATE_SCHEDULES, STEP_LAWS
 from fadas.training.settings import COMPANION, DEFAULT_TRAINER, local_from_table, trainer_factory
@@ -97,7 +98,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
     faults = {
         name: build(Fault, as_table(f, f"faults.{name}"), f"faults.{name}") for name, f in sections["faults"].items()
     }
-    task, weights = _make_task(sections["task"], seed)
+    task, metrics, weights = _make_task(sections["task"], seed)
     clients = task.table["clients"]
     if schedule.concurrency > clients:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
@@ -135,6 +136,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         checks=checks,
         run=run,
         make_task=task.make,
+        task_metrics=metrics,
         weights=weights,
         make_executor=executor.make,
         traits=executor.traits,
@@ -251,19 +253,22 @@ def _choose(
     return _Named(factory, partial(factory, **values), {"name": name, **values})
 
 
-def _make_task(given: Table, seed: int) -> tuple[_Named, StartWeights | None]:
+def _make_task(given: Table, seed: int) -> tuple[_Named, tuple[str, ...] | None, StartWeights | None]:
     section = dict(given)
     takes = parameters_of(lookup(TASKS, "task", section["name"]), "task")[0] if "name" in section else {}
     weights = take_weights(section, takes, "task.")
+    metrics = take_metrics(section, takes)
     open_ended = any(p.kind is p.VAR_KEYWORD for p in takes.values())
     if "clients" in section and "name" in section and "clients" not in takes and not open_ended:
         raise ConfigError(f"the task {section['name']!r} must take the argument `clients`")
-    task = _choose(TASKS, section, "task", {"seed": seed}, also_known=("weights",))
+    task = _choose(TASKS, section, "task", {"seed": seed}, also_known=("weights", "metrics"))
     if not isinstance(task.table.get("clients"), int):
         raise ConfigError("task.clients (the number of clients) is missing")
     if weights:
         task.table.update({"weights": weights.path, "weights_digest": weights.digest})
-    return task, weights
+    if metrics is not None:
+        task.table["metrics"] = list(metrics)
+    return task, metrics, weights
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ class RunConfig:
         checks: The checks that an update must pass.
         run: Limits, evaluation, checkpoints.
         make_task: Makes the task.
+        task_metrics: The names of ready metrics that the task measures. None: its own.
         weights: The file of weights that training starts from. None: the task's own.
         make_executor: Makes the executor, called with task, local and seed.
         traits: Facts about the executor that are known before it is made.
@@ -160,6 +161,7 @@ class RunConfig:
     checks: Checks
     run: RunSettings
     make_task: Callable[[], Any]
+    task_metrics: tuple[str, ...] | None
     weights: StartWeights | None
     make_executor: Callable[..., Any]
     traits: ExecutorTraits

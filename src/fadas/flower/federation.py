@@ -115,7 +115,9 @@ class Federation:
         """Continue the run in the folder, or begin a new one."""
         if not (self.journal and self.journal.open(self.load_state)):
             self.server.start()  # assigns no jobs yet: no node has joined
-        elif self.journal.damaged:
+            return
+        log(INFO, "%s: continues after %s", self.journal.folder, self.progress.describe(self.server))
+        if self.journal.damaged:
             self._settle_damage(self.journal)
 
     def _settle_damage(self, journal: Journal) -> None:
@@ -123,11 +125,8 @@ class Federation:
         if self.server.accountant:
             ledger = self.server.ledger
             self.server.accountant.add_unknown(job.client for job in (*ledger.buffer, *ledger.waiting))
-            log(
-                WARNING,
-                "%s: a step may have been lost after its model was sent; its privacy is charged",
-                journal.folder,
-            )
+            text = "%s: a step may have been lost after its model was sent; its privacy is charged"
+            log(WARNING, text, journal.folder)
             journal.checkpoint(self.progress.updates, self.state())
         journal.remove_damaged()
 
@@ -175,6 +174,8 @@ class Federation:
         self.result.arrays = self.layout.to_record(server.model)
         if self.journal:
             self.journal.finish(self.result.arrays.to_torch_state_dict(), self.now(), self.key.hex())
+        place = f"kept in {self.journal.folder}" if self.journal else "not kept: no folder was given"
+        log(INFO, "finished: %s; %s", self.progress.describe(server), place)
         return self.result
 
     def _update_roster(self) -> None:
@@ -239,12 +240,12 @@ class Federation:
                 waiting += self._drop(job, "not sent")
 
     def _take(self, reply: Message) -> None:
-        id = reply.metadata.reply_to_message_id
+        id, sender = reply.metadata.reply_to_message_id, reply.metadata.src_node_id
         if id not in self.mailbox.under_way:
             reason = self.server.refuse_late(self.mailbox.jobs.get(id))
-            log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
+            log(WARNING, "a reply of node %s is refused: %s", sender, reason)
             return
-        node, sender = self.mailbox.asked[id], reply.metadata.src_node_id
+        node = self.mailbox.asked[id]
         is_notice = sender == SUPERLINK_NODE_ID and reply.has_error()  # the SuperLink says that a node is gone
         if sender != node and not is_notice:  # Flower refuses such replies too
             self.server.refused["wrong node"] += 1

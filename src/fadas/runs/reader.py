@@ -292,9 +292,19 @@ def _describe_missing(folder: Path) -> str:
     if below := sorted({str(path.parents[1]) for path in folder.glob(f"*/*/{SUMMARY}")}):  # of a sweep
         return f"no finished runs in {folder}, but in {', '.join(below)}"
     if begun := unfinished_runs(folder):
-        advice = "wait for them, or continue interrupted runs with the same command and --resume"
+        again = "run the same command with --resume"
+        if any(map(_is_of_deployment, (folder / name for name in begun))):
+            again = "start the app again with the same folder"
+        advice = f"wait for them; if they were interrupted, {again}"
         return f"no finished runs in {folder}; not finished: {', '.join(begun)}; {advice}"
     return f"no finished runs in {folder}"
+
+
+def _is_of_deployment(folder: Path) -> bool:
+    try:
+        return is_deployment(read_settings(folder))
+    except (Damaged, OSError):
+        return False
 
 
 def find_runs(folder: Path) -> list[Run]:

@@ -133,7 +133,7 @@ class Simulation:
         self._ready = {update.job.id: update for update in finished}
         self._submitted = set(self._ready)
 
-    def load(self, state_dict: Mapping[str, Tensor]) -> None:
+    def use_model(self, state_dict: Mapping[str, Tensor]) -> None:
         """Replace the current global model by one from disk."""
         self._flat.module.load_state_dict(dict(state_dict))
         self.server.state = replace(self.server.state, model=self._flat.read())

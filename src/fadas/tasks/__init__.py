@@ -2,7 +2,8 @@
 
 | file            | what it holds                                                             |
 |-----------------|---------------------------------------------------------------------------|
-| `task.py`       | `Task`, and the default loss and accuracy                                 |
+| `task.py`       | `Task`, and the default loss                                              |
+| `metrics.py`    | ready metrics: accuracy, F1, AUC, RMSE, perplexity                        |
 | `digits.py`     | handwritten digits                                                        |
 | `cifar.py`      | CIFAR-10 and CIFAR-100                                                    |
 | `glue.py`       | RTE, MRPC and SST-2                                                       |

@@ -15,11 +15,11 @@ from torch.utils.data import Dataset
 
 from fadas.errors import ConfigError, first_line
 from fadas.rng import INIT, mix
+from fadas.tasks.metrics import Measure, accuracy, choose_metrics
 from fadas.tasks.weights import StartWeights, Weights, load_weights, read_weights
 
 Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
-Metric = Callable[[Tensor, Tensor], Tensor]  # (all outputs, all targets) -> a number
 # Stored inputs -> inputs for the module. Training passes a generator, for random augmentation; evaluation passes None.
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
 Save = Callable[[nn.Module, Path], None]
@@ -38,25 +38,6 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         torch.Size([8])
     """
     return F.cross_entropy(outputs, targets, reduction="none")
-
-
-def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of examples whose largest output is that of their label.
-
-    Args:
-        outputs: One output per class, of shape [examples, classes].
-        targets: One label per example.
-
-    Example:
-        >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
-        tensor(0.5000, dtype=torch.float64)
-    """
-    classes = outputs.shape[1] if outputs.dim() > 1 else 1
-    if classes < 2 or outputs[:, 0].shape != targets.shape:  # torch would broadcast and compare something else
-        shapes = f"outputs of shape {list(outputs.shape)} and targets of shape {list(targets.shape)}"
-        needs = "accuracy needs an output per class and a label per example"
-        raise ConfigError(f"{needs}, got {shapes}; set Task.metrics to other metrics")
-    return (outputs.argmax(1) == targets).double().mean()
 
 
 def send(tensor: Tensor, device: str | torch.device) -> Tensor:
@@ -98,8 +79,9 @@ class Task:
             torch's default dtype, and labels of 64 bits.
         loss: A function of (outputs, targets). It returns one value per example, or their mean.
         test: The test data, in the form of one client's data. None: nothing is measured.
-        metrics: Functions of (all outputs, all targets) on the test data, by name. They are reported beside the loss.
-            None: the accuracy if targets are whole numbers, else none.
+        metrics: Functions of (all outputs, all targets) on the test data, by name, or the names of ready ones, such as
+            ["accuracy", "macro_f1"] (see `fadas.metrics`). They are reported beside the loss. None: the accuracy if
+            targets are whole numbers, else none.
         transform: A function of (inputs, generator) that returns the module's inputs. It runs on the device that uses
             them. With a generator it augments them at random, for training. With None it must not.
         save: A function of (module, folder) that writes a trained module, for example an adapter without its frozen
@@ -119,13 +101,14 @@ class Task:
     clients: Sequence[Data]
     loss: Loss = cross_entropy
     test: Data | None = None
-    metrics: Mapping[str, Metric] | None = None
+    metrics: Mapping[str, Measure] | Sequence[str] | None = None
     transform: Transform | None = None
     save: Save | None = None
     weights: Weights | None = None
     load: Load | None = None
 
     def __post_init__(self) -> None:
+        self.metrics = choose_metrics(self.metrics)
         if not isinstance(self.clients, Subsets):
             self.clients = [_tensors(data, f"client {client}") for client, data in enumerate(self.clients)]
         if self.test is not None:
@@ -199,12 +182,13 @@ class Task:
         return self.transform(inputs, generator) if self.transform else inputs
 
     @property
-    def measured(self) -> Mapping[str, Metric]:
+    def measured(self) -> Mapping[str, Measure]:
         """The metrics that are measured beside the loss."""
         if self.test is None:
             return {}
         labels = not self.test[-1].is_floating_point()
-        return self.metrics if self.metrics is not None else {"accuracy": accuracy} if labels else {}
+        chosen = choose_metrics(self.metrics)
+        return chosen if chosen is not None else {"accuracy": accuracy} if labels else {}
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module, chunk: int = 1000) -> dict[str, float]:

@@ -172,7 +172,8 @@ def make_config(
         checks=checks or Checks(),
         run=settings,
         make_task=lambda: task,
-        weights=None,  # the task has them
+        task_metrics=None,  # the task has them
+        weights=None,
         make_executor=lambda *_: own,
         traits=executor_traits(made),
         train_device=device,
@@ -192,7 +193,7 @@ def _record(
         yield from run.records
         simulation.metrics = run.evaluations[-1][1] if run.evaluations else None
         if (folder / MODEL).exists():
-            simulation.load(load_file(folder / MODEL))
+            simulation.use_model(load_file(folder / MODEL))
         return
     yield from iterate(config, simulation, claimed, sinks)
     from fadas.report.html import write_report  # which loads matplotlib
