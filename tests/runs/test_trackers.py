@@ -192,7 +192,8 @@ def test_sink_added_on_resume_gets_all_steps(play, trackers):
     require_every_step_once(play.folder, trackers)
 
 
-def test_killed_run_continues_without_gap(trackers, tmp_path):
+def test_killed_run_continues_without_gap(trackers, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # W&B's own process, which this one may have begun
     file = write_experiment(tmp_path, BASE.replace("[run]", f"[run]\ncheckpoint_every = 1\nsinks = {ALL}"))
     command = ["run", file, "--out", tmp_path / "runs", "--no-report"]
     folder = tmp_path / "runs" / "fadas-0"
