@@ -30,6 +30,8 @@ PARTS = {
     'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
     "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
     '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
+    "sink": "## Sinks\n\nA sink is a tracker that also receives a run. `sinks` in `[run]` lists names or tables: "
+    '`sinks = ["tensorboard", {name = "wandb", project = "x"}]`.',
     "companion": "## Companions\n\nA companion is what a method adds to local training. It is a name or a table in "
     '`[algorithms.NAME]`: `companion = "control-variates"` or `companion = {name = "proximal", mu = 0.1}`.',
 }
@@ -39,14 +41,18 @@ PUBLIC = {
     "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
     "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
     "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
-    "partition.deal partition.natural",
+    "partition.dirichlet partition.dirichlet_capped partition.by_shards partition.iid partition.natural partition.deal",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
     "flower": "messages.job_seed",
     "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary summary.Outcome "
-    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard",
-    "report": "comparison.compare comparison.Comparison comparison.Row html.write_report figures.save_figures",
+    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard sinks.Wandb sinks.MLflow",
+    "report": "comparison.compare comparison.Comparison comparison.Row comparison.join_folders html.write_report "
+    "figures.save_figures curves.curves figures.delays figures.step_sizes figures.lost_work timeline.timeline "
+    "figures.labels statistics.describe statistics.compare_paired statistics.find_best statistics.adjust_holm "
+    "statistics.median_time statistics.Sample statistics.Difference statistics.Ranking frames.load_runs "
+    "frames.load_steps frames.load_jobs export.export",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",
     "executors": "base.ExecutorTraits worker_pool.Pool",
@@ -173,8 +179,8 @@ def write_api(package: str = "") -> str:
     for name in PUBLIC.get(package, "").split():
         path, _, attribute = name.rpartition(".")
         thing = getattr(import_module(f"fadas.{package}.{path}"), attribute)
-        if thing not in found.values():
-            found[f"fadas.{package}.{name}"] = thing
+        if thing not in found.values():  # fadas.partition is public, fadas.tasks.partition is where it lies
+            found[f"fadas.{name}" if path in fadas.__all__ else f"fadas.{package}.{name}"] = thing
     parts: list[str] = []
     for name, thing in found.items():
         parts += [f"## {name.rpartition('.')[2]}", write_object(name, thing)]

@@ -2,8 +2,9 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run side by side, and the models are tiny
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test looks for a model on a hub
-# Flower and Ray read these when they are imported: no test reports that it ran
+# Flower, Ray and the trackers read these when they are imported: no test reports that it ran
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_UPDATE_CHECK": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": "offline"}
 
 import gc
 import subprocess

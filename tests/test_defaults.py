@@ -297,7 +297,10 @@ def test_strategy_options_have_documented_defaults():
     ("name", "rule"),
     [
         ("reply", words("arrays", "delta")),
-        ("eval_every", whole(1)),
+        (
+            "eval_every",
+            Rule((0, -1, 0.5, NAN, "3", "0 updates", True), (1, 7, "50 updates", "2.5 time"), "eval_every "),
+        ),
         ("deadline", Rule((0.0, -1.0, NAN), (TINY, HUGE, INF), "deadline, patience and poll are seconds")),
         ("patience", Rule((-TINY, -1.0, NAN), (0.0, HUGE, INF), "deadline, patience and poll are seconds")),
         ("poll", Rule((0.0, -1.0, NAN, INF), (TINY, 60.0), "deadline, patience and poll are seconds")),

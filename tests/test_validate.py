@@ -42,7 +42,7 @@ from helpers.training import make_task
 )
 def test_counts_must_be_whole_numbers(name, make):
     make(np.int64(3))
-    for number in (2.5, 3.0, "3"):
+    for number in (2.5, 3.0, "3") if name != "eval_every" else (2.5, 3.0):  # which may also be a text
         with pytest.raises(ValueError, match=f"{name} must be a whole number, got {number!r}"):
             make(number)
 

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-import fadas.experiments.halving
 import fadas.experiments.run
+import fadas.experiments.sweeps.halving
 import fadas.simulation.snapshot
 from fadas.errors import ConfigError
-from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
 from fadas.experiments.queue import RunQueue
-from fadas.experiments.sweep import Point, run_point, sweep_points
+from fadas.experiments.sweeps.halving import HALVING, count_runs, rank_points, search_points
+from fadas.experiments.sweeps.points import Point, run_point, sweep_points
 from fadas.runs.reader import read_run
 from fadas.runs.summary import summarise
-from fadas.tasks.task import Task
 from helpers.experiments import make_sweep
 from helpers.processes import hold_lock
 
@@ -117,7 +116,7 @@ def search_made_up(monkeypatch, tmp_path, last):
         rate = point.point["local.lr"]
         return outcome_of(None if point.share >= last.get(rate, 2) else rate)
 
-    monkeypatch.setattr(fadas.experiments.halving, "run_point", make_up_run)
+    monkeypatch.setattr(fadas.experiments.sweeps.halving, "run_point", make_up_run)
     tables = make_sweep()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)
@@ -155,10 +154,11 @@ def test_halving_keeps_checkpoints_of_longer_runs(tmp_path):
 
 
 @pytest.mark.parametrize("rungs", [HALVING, (1.0,)])
-def test_task_without_accuracy_is_refused(monkeypatch, tmp_path, rungs):
-    monkeypatch.setattr(Task, "measured", {"r2": None})
-    with pytest.raises(ConfigError, match='the task does not measure "accuracy"'):
-        list(search_points(sweep_points(make_sweep(), ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
+def test_metric_that_the_task_does_not_measure_is_refused(tmp_path, rungs):
+    tables = make_sweep()
+    tables["run"]["metric"] = "r2"
+    with pytest.raises(ConfigError, match="the task does not measure 'r2'; choose one of: accuracy, loss"):
+        list(search_points(sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2), 1, rungs))
     assert not list(tmp_path.iterdir())
 
 

@@ -21,7 +21,7 @@ def test_file_is_a_checksum_and_an_aligned_safetensors_file(tmp_path):
         header = int.from_bytes(payload[:8], "little")
         assert header % 8 == 0, "the tensors are aligned"
         assert json.loads(json.loads(payload[8 : 8 + header])["__metadata__"]["values"]) == {
-            "format": 2, "version": length,
+            "format": 3, "version": length,
         }  # fmt: skip
         assert all(torch.equal(load(payload)[name], tensor) for name, tensor in tensors.items())
 

@@ -134,6 +134,8 @@ def test_file_of_a_newer_fadas_is_refused(tmp_path, name):
     folder = tmp_path / "fedbuff-0"
     shutil.copytree(DATA / f"format-{FORMAT}" / "finished" / "fedbuff-0", folder)
     text = (folder / name).read_text()
-    (folder / name).write_text(text.replace(f'"format": {FORMAT}', '"format": 99').replace("format = 2", "format = 99"))
+    (folder / name).write_text(
+        text.replace(f'"format": {FORMAT}', '"format": 99').replace(f"format = {FORMAT}", "format = 99")
+    )
     with pytest.raises(Damaged, match=r"has format 99, written by a newer fadas; update fadas to read it"):
         read_run(folder)

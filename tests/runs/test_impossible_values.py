@@ -43,8 +43,8 @@ def check_damage(folder, file, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step": 0}, "step must be from 1"),
-        ({"step": 2**62}, "step must be from 1 to 2^53, got 46116860"),
+        ({"step": 0}, "jobs of the initial model"),
+        ({"step": 2**62}, "step must be from 0 to 2^53, got 46116860"),
         ({"step": 1, "jobs": FIRST.as_dict()["jobs"]}, "line 2: step 1 follows step 1"),
         ({"updates": -1}, "updates must be from 2 to 2^53, got -1"),
         ({"updates": 1}, "updates must be from 2"),

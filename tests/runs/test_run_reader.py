@@ -15,7 +15,7 @@ def test_run_round_trip(tmp_path):
     write_run(tmp_path / "a-0", lines)
     run = read_run(tmp_path / "a-0")
     assert run.records == lines
-    assert run.config == {**TABLES, "task": {}}
+    assert run.config == {**TABLES, "task": {}, "run": {"keep": "last", **TABLES["run"]}}
     assert run.summary == make_summary(lines)
     assert run.evaluations == [(lines[1], {"accuracy": 0.5})]
     assert [r.folder.name for r in find_runs(tmp_path)] == ["a-0"]

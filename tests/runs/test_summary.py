@@ -43,7 +43,9 @@ def test_summary_of_records():
 def summarise_list(records, target, diverged) -> Outcome:
     """The results of a run, computed from the list of all its records."""
     reached = [(record.time, value) for record in records if (value := measured_accuracy(record)) is not None]
-    accuracies = [value for _, value in reached[-5:]] if diverged is None else []
+    records = [record for record in records if record.step]  # the initial model may reach a target, and is no result
+    accuracies = [value for record in records if (value := measured_accuracy(record)) is not None][-5:]
+    accuracies = accuracies if diverged is None else []
     mean = sum(accuracies) / len(accuracies) if accuracies else None
     target = target if diverged is None else None
     taus = [max(job.tau for job in record.jobs) for record in records] or [0]

@@ -39,7 +39,7 @@ def test_lines_are_on_disk_at_once(tmp_path):
         assert len(lines) == step
         assert lines[-1].endswith(b"}\n")
         assert read_record(lines[-1]) == make_record(step)
-    assert tomllib.loads((tmp_path / "a-0" / "config.toml").read_text()) == {"format": 2, **TABLES}
+    assert tomllib.loads((tmp_path / "a-0" / "config.toml").read_text()) == {"format": 3, **TABLES}
     writer.close()
 
 
@@ -132,7 +132,7 @@ def test_finished_run_has_summary_and_no_checkpoints(tmp_path):
     writer.finish(summary)
     text = (tmp_path / "a-0" / "summary.json").read_text()
     assert text.endswith("}\n")
-    assert json.loads(text) == {"format": 2, **summary.as_dict()}
+    assert json.loads(text) == {"format": 3, **summary.as_dict()}
     assert {path.name for path in (tmp_path / "a-0").iterdir()} == {
         ".lock", "config.toml", "metrics.jsonl", "summary.json", "notes.ckpt",
     }  # fmt: skip
@@ -164,5 +164,5 @@ def test_writer_without_its_folder_writes_nothing(tmp_path, write):
 def test_other_json_files_say_their_format(tmp_path):
     writer = open_writer(tmp_path / "a-0")
     writer.write_json("partition.json", {"counts": [[1, 2]]})
-    assert (tmp_path / "a-0" / "partition.json").read_text() == '{"format": 2, "counts": [[1, 2]]}\n'
+    assert (tmp_path / "a-0" / "partition.json").read_text() == '{"format": 3, "counts": [[1, 2]]}\n'
     writer.close()

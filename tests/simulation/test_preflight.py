@@ -67,9 +67,14 @@ def test_loss_that_pairs_outputs_with_targets_is_accepted(loss, column, output_c
     assert len(list(simulate(make_regression(loss, column, output_column)))) == 12
 
 
-def test_target_without_accuracy_is_refused():
-    with pytest.raises(ConfigError, match="target is an accuracy, but the task does not measure one"):
+def test_target_without_test_data_is_refused():
+    with pytest.raises(ConfigError, match=r"target = 0\.9 is never reached: the task has no test data"):
         simulate(make_regression(squared, column=True), target=0.9)
+
+
+def test_metric_that_is_not_measured_is_refused():
+    with pytest.raises(ConfigError, match="the task does not measure 'rmse'; choose one of: loss"):
+        simulate(make_regression(squared, column=True), metric="rmse")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])

@@ -41,7 +41,7 @@ def test_target_is_looked_at_in_evaluations_only(task):
     p = make_plan(FADAS(), len(task.clients), steps=7)
     records, _ = run_simulation(p, task, FADAS(), target=1e-9, eval_every=3)
     assert len(records) == 3
-    simulation = simulate(p, task, FADAS(), LOCAL, executor="inline", target=2.0, eval_every=3)
+    simulation = simulate(p, task, FADAS(), LOCAL, executor="inline", target=1.0, eval_every=3)
     assert [record.metrics is not None for record in simulation] == [False, False, True, False, False, True, True]
     assert simulation.complete
 

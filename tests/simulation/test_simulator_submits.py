@@ -58,7 +58,7 @@ def test_late_update_of_a_lost_job_is_refused_for_its_reason(task):
 def test_new_simulation_has_done_nothing(task):
     assert vars(SimulationProgress()) == {
         "updates": 0, "removed": 0, "dropped": 0, "expired": 0, "position": 0, "wall": 0.0, "refusals": [],
-        "retractions": {}, "since": 0,
+        "retractions": {}, "since": 0, "recorded": 0,
     }  # fmt: skip
     simulation = simulate(make_plan(FADAS(), len(task.clients)), task, FADAS(), LOCAL, executor="inline")
     assert (simulation.stopped, simulation.complete, simulation.metrics, simulation.finished) == (
@@ -75,13 +75,14 @@ def test_defaults_are_the_documented_ones():
         return {one.name: one.default for one in found if one.default is not inspect.Parameter.empty}
 
     assert defaults(simulate) == {
-        "executor": DEFAULT, "device": "cpu", "eval_every": 1, "target": None, "checks": None,
+        "executor": DEFAULT, "device": "cpu", "eval_every": 1, "target": None, "metric": None,
+        "checks": None,
     }  # fmt: skip
-    assert defaults(prepare) == {"eval_every": 1, "target": None, "checks": None, "label": ""}
+    assert defaults(prepare) == {"eval_every": 1, "target": None, "checks": None, "metric": None, "label": ""}
     assert defaults(plan) == {
         "delays": None, "steps": None, "updates": None, "time": None, "seed": 0, "sizes": None,
     }  # fmt: skip
-    assert defaults(Simulation) == {"checks": None}
+    assert defaults(Simulation) == {"checks": None, "metric": None}
 
 
 def test_updates_that_came_too_early_are_no_sign_of_divergence(task):

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 import fadas
-from fadas.cli import data, reproduce, results, run, signals, sweep, tools
+from fadas.cli import data, export, reproduce, results, run, signals, sweep, tools
 from fadas.cli.help import doctor, explain
 from fadas.cli.options import flag, with_examples
 from fadas.cli.projects import deploy, init
@@ -34,6 +34,7 @@ init.add_to(app)
 run.add_to(app)
 sweep.add_to(app)
 results.add_to(app)
+export.add_to(app)
 reproduce.add_to(app)
 tools.add_to(app)
 explain.add_to(app)

@@ -106,16 +106,17 @@ class Bar:
             _print_line(self._progress.console, f"{self._name}: {text}")
 
 
-def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
+def print_table(head: list[str], rows: list[list[str]], title: str = "", gap: int = 1) -> None:
     """Print a table on standard output.
 
     Args:
         head: The column headings.
         rows: The cells, row by row.
         title: The title above the table.
+        gap: The number of spaces between two columns.
     """
     heading = _plain(title, "table.title") if title else None
-    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
+    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, gap - 1, 0, 0))
     prose = False
     for number, name in enumerate(head):
         cells = [show_line(row[number]) for row in rows]
@@ -163,7 +164,8 @@ def draw_runs(followers: list[Follower]) -> RenderableType:
     That run is one that is not finished, else the last one.
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, collapse_padding=True)
-    for name in ("run", "", "step", "updates", "accuracy", "tau", "lost", "left"):
+    metrics = dict.fromkeys(follower.metric.name for follower in followers if follower.metric)
+    for name in ("run", "", "step", "updates", "/".join(metrics) or "metric", "tau", "lost", "left"):
         table.add_column(name, no_wrap=name not in ("run", "lost"), overflow="fold")
     for follower in followers:
         table.add_row(*_draw_run(follower))
@@ -184,7 +186,7 @@ def _draw_run(follower: Follower) -> list[RenderableType]:
         ProgressBar(1.0, follower.progress, 20),
         f"{last.step:,}",
         f"{last.updates:,}" + (f" ({follower.speed:,.1f}/s)" if follower.speed and not outcome else ""),
-        "" if follower.accuracy is None else f"{follower.accuracy:.1%}",
+        "" if follower.value is None or follower.metric is None else follower.metric.text(follower.value),
         f"{max(job.tau for job in last.jobs)}",
         _plain(_describe_lost(follower)),
         outcome or ("" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"),

@@ -1,5 +1,6 @@
 """Records of server steps: the lines of metrics.jsonl, in simulations and deployments."""
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,9 @@ class JobRecord:
 @dataclass(frozen=True)
 class Record:
     """What is recorded of one server step: a line of metrics.jsonl, without `wall`.
+
+    The first line is the record of the initial model: step 0, with an evaluation and no jobs. A simulation does not
+    yield it, see `Simulation.initial`.
 
     Args:
         step: The version that the step produced: 1 after the first step.
@@ -69,6 +73,16 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         """Return all fields except `wall`, so that a repeated run writes the same line."""
         return {key: value for key, value in asdict(self).items() if key != "wall"}
+
+
+def initial_record(metrics: dict[str, float], privacy: dict[str, float] | None = None) -> Record:
+    """Return the record of the initial model.
+
+    Args:
+        metrics: What was measured on the test data.
+        privacy: Epsilon and delta spent so far, with differential privacy.
+    """
+    return Record(0, 0.0, 0.0, 0, 0.0, (), math.nan, 0, 0, {}, privacy, metrics)
 
 
 def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:

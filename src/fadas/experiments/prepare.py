@@ -1,10 +1,13 @@
 """From a run's settings to its task, plan and simulation."""
 
+import math
 import warnings
 from collections.abc import Sequence
 
 import torch
 
+from fadas.core.interval import Interval, Position
+from fadas.core.metrics import Metric, choose_metric
 from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
@@ -13,9 +16,10 @@ from fadas.runs.serialization import to_json
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
-from fadas.tasks.task import Task
+from fadas.tasks.metrics import choose_metrics
+from fadas.tasks.task import Task, set_weights
 from fadas.training.sgd import LocalSGD
-from fadas.validate import MOST_UPDATES
+from fadas.validate import MOST_UPDATES, InvalidValue
 
 
 def make_task(config: RunConfig) -> Task:
@@ -40,6 +44,10 @@ def make_task(config: RunConfig) -> Task:
         raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
     if len(task.clients) != config.clients:
         raise ConfigError(f"task.clients is {config.clients}, but the task has {len(task.clients)} clients")
+    if config.task_metrics:
+        task.metrics = choose_metrics(config.task_metrics)
+    if config.weights:
+        set_weights(task, config.weights, config.seed, "task.weights")
     return task
 
 
@@ -109,8 +117,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         >>> for record in make_simulation(config, task, make_plan(config, task)):
         ...     print(record.step, record.metrics)
     """
-    if config.run.target is not None and "accuracy" not in task.measured:
-        raise ConfigError("run.target is an accuracy, but the task does not measure one")
+    metric = metric_of(config, task)
     check_device(config)
 
     def make_executor(local: LocalSGD) -> Executor:
@@ -125,8 +132,9 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
             config.local,
             make_executor,
             config.device,
-            eval_every=config.run.eval_every,
+            eval_every=config.run.interval,
             target=config.run.target if config.run.stop_at_target else None,
+            metric=metric,
             checks=config.checks,
             label=config.label,
         )
@@ -134,6 +142,41 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         raise ConfigError(f"{config.label}: {error}") from error
     except (ValueError, RuntimeError, AssertionError) as error:  # torch's ways to refuse a device
         raise ConfigError(f"executor: {first_line(error)}") from None
+
+
+def metric_of(config: RunConfig, task: Task) -> Metric:
+    """Return the metric that a run is judged by.
+
+    Args:
+        config: The run's settings.
+        task: The run's task.
+
+    Raises:
+        ConfigError: The task does not measure it, or the target does not go with it.
+    """
+    run = config.run
+    if run.target is not None and task.test is None:
+        raise ConfigError(f"run.target = {run.target:g} is never reached: the task has no test data")
+    metric = choose_metric(task.measured, run.metric, run.better, run.format)
+    if run.target is not None:
+        try:
+            metric.require_target(run.target)
+        except InvalidValue as error:
+            raise ConfigError(f"run.{error}") from None
+    return metric
+
+
+def count_evaluations(interval: Interval, timeline: Plan, share: float = 1.0) -> int:
+    """Return how many evaluations a plan has, or the first part of it. Those of the first and last model do not count.
+
+    Args:
+        interval: The interval between evaluations.
+        timeline: The plan.
+        share: How much of the plan's steps to count.
+    """
+    step = math.ceil(share * timeline.steps)
+    end = Position(step, step * timeline.schedule.buffer, float(timeline.time[step - 1]))
+    return min(step, interval.count(end))
 
 
 def check_device(config: RunConfig) -> None:

@@ -1,15 +1,18 @@
 """The typed settings of one run: one algorithm, one seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.core.interval import Interval
 from fadas.core.ledger import Excess, Refill, Schedule
+from fadas.core.metrics import Better, Format, Metric
 from fadas.core.update_checks import Checks
 from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
+from fadas.tasks.weights import StartWeights
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, InvalidValue, at_least, at_most, positive, whole_number
 
@@ -52,38 +55,60 @@ class RunSettings:
         steps: End the run after this many server steps.
         updates: End the run after this many client updates.
         time: End the run at this virtual time.
-        eval_every: The number of server steps between evaluations. The last step is always evaluated.
-        target: An accuracy. The report says when each run first reached it.
+        eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates" or
+            "2.5 time". The initial model and the last one are always evaluated.
+        metric: What runs are judged by: targets, tables, figures and sweeps. One of the task's metrics, or "loss".
+            None: the accuracy if the task measures it, else its first metric.
+        better: Which direction of the metric is better. None: as is known of its name.
+        format: How the metric is shown. None: as is known of its name.
+        target: A value of the metric. The report says when each run first reached it.
         stop_at_target: End the run at the first evaluation that reaches the target.
+        patience: End the run after this many evaluations in a row without a better value of the metric. None: never.
+        keep: Which model the run's folder keeps: that of the last step, or of the best evaluation.
         seeds: The seeds. Each method runs once with each seed.
         checkpoint_every: The number of server steps between checkpoints. 0: no checkpoints.
-        tensorboard: Also write TensorBoard events. This needs the extra `tensorboard`.
+        tensorboard: Short for "tensorboard" in `sinks`.
+        sinks: Trackers that also receive the run: "tensorboard", "wandb", "mlflow", or "module:Name". A table has the
+            name and the sink's own settings. Each needs the extra of its name.
 
     Example:
         >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
-        >>> RunSettings(steps=500, checkpoint_every=10)
+        >>> RunSettings(steps=500, checkpoint_every=10, patience=20, keep="best")
+        >>> RunSettings(time=250.0, eval_every="50 updates", metric="score", better="higher", format="percent")
+        >>> RunSettings(steps=500, sinks=("tensorboard", {"name": "wandb", "project": "x"}))
     """
 
     steps: int | None = None
     updates: int | None = None
     time: float | None = None
-    eval_every: int = 1
+    eval_every: int | str = 1
+    metric: str | None = None
+    better: Better | None = None
+    format: Format | None = None
     target: float | None = None
     stop_at_target: bool = False
+    patience: int | None = None
+    keep: Literal["last", "best"] = "last"
     seeds: tuple[int, ...] = (0,)
     checkpoint_every: int = 50
     tensorboard: bool = False
+    sinks: tuple[str | dict[str, Any], ...] = field(default=(), hash=False)  # tables cannot be hashed
 
     def __post_init__(self) -> None:
         if self.steps is None and self.updates is None and self.time is None:
             raise ValueError("set a limit: steps, updates or time")
-        at_least(1, steps=self.steps, updates=self.updates, eval_every=self.eval_every)
+        at_least(1, steps=self.steps, updates=self.updates, patience=self.patience)
         at_least(0, checkpoint_every=self.checkpoint_every)
-        at_most(MOST_STEPS, eval_every=self.eval_every, checkpoint_every=self.checkpoint_every)
+        at_most(MOST_STEPS, checkpoint_every=self.checkpoint_every)
+        Interval.parse(self.eval_every)
         if self.time is not None:
             positive(time=self.time)
-        if self.target is not None and not 0 < self.target <= 1:
-            raise InvalidValue("target", f"must be an accuracy above 0 and at most 1, got {self.target}")
+        if self.metric is None and (self.better or self.format):
+            raise InvalidValue("better" if self.better else "format", "needs a metric: set run.metric too")
+        if self.metric is not None:
+            Metric(self.metric, self.better, self.format)  # pyright: ignore[reportArgumentType]
+        if self.target is not None and self.metric is not None:
+            Metric(self.metric, self.better).require_target(self.target)  # pyright: ignore[reportArgumentType]
         if self.stop_at_target and self.target is None:
             raise InvalidValue("stop_at_target", "needs a target")
         at_most(MOST_SEEDS, **{"the number of seeds": len(self.seeds)})
@@ -91,6 +116,11 @@ class RunSettings:
             whole_number(seeds=seed)
         if not self.seeds or any(seed < 0 for seed in self.seeds) or len(set(self.seeds)) < len(self.seeds):
             raise InvalidValue("seeds", f"must be different numbers, none negative, got {list(self.seeds)}")
+
+    @property
+    def interval(self) -> Interval:
+        """The interval between evaluations."""
+        return Interval.parse(self.eval_every)
 
 
 @dataclass(frozen=True)
@@ -110,6 +140,8 @@ class RunConfig:
         checks: The checks that an update must pass.
         run: Limits, evaluation, checkpoints.
         make_task: Makes the task.
+        task_metrics: The names of ready metrics that the task measures. None: its own.
+        weights: The file of weights that training starts from. None: the task's own.
         make_executor: Makes the executor, called with task, local and seed.
         traits: Facts about the executor that are known before it is made.
         train_device: Where clients train.
@@ -129,6 +161,8 @@ class RunConfig:
     checks: Checks
     run: RunSettings
     make_task: Callable[[], Any]
+    task_metrics: tuple[str, ...] | None
+    weights: StartWeights | None
     make_executor: Callable[..., Any]
     traits: ExecutorTraits
     train_device: str

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any
@@ -18,12 +18,13 @@ from torch import Tensor
 from fadas.core.ledger import Job, Ledger
 from fadas.core.model import Update
 from fadas.core.progress import Progress, Span, mean_loss
-from fadas.core.records import Record
+from fadas.core.records import Record, initial_record
 from fadas.core.saved_state import State, load_server, save_server
 from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.trial_step import try_one_step
 from fadas.errors import Diverged
 from fadas.flower.arrays import ArrayLayout
+from fadas.flower.evaluator import EvaluateFn, Evaluator
 from fadas.flower.journal import Journal
 from fadas.flower.mailbox import Mailbox
 from fadas.flower.messages import error_reason, job_seed, parse_reply, train_message
@@ -51,11 +52,11 @@ class Federation:
         grid: Grid,
         initial: ArrayRecord,
         train_config: ConfigRecord,
-        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        evaluate: EvaluateFn | None,
         steps: int,
     ) -> None:
-        self.options, self.grid, self.evaluate, self.train_config = options, grid, evaluate, train_config
-        self.steps = steps
+        self.options, self.grid, self.train_config, self.steps = options, grid, train_config, steps
+        self.evaluator = Evaluator(evaluate, options.interval, steps)
         self.layout = ArrayLayout(initial, options.trainable)
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
         self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)
@@ -67,10 +68,11 @@ class Federation:
         self.progress = Progress()
         self.failures: Counter[str] = Counter()  # by kind, since the last accepted update
         self.streak = 0  # the first job that was not yet assigned when these failures began
-        self.result = Result(arrays=initial)
+        self.result = Result(arrays=initial, evaluate_metrics_serverapp=self.evaluator.records)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
         self.spare = 1  # how many nodes may fail without stopping the run, when the log last said so
+        self.initial: dict[str, float] | None = None  # metrics of the first model, until a step is recorded
         self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
         self.journal = Journal(options.folder, options, steps, self.layout.digest) if options.folder else None
 
@@ -105,6 +107,8 @@ class Federation:
         self.progress, self.sent, self.ends = saved.progress, saved.sent, saved.ends
         self.key, self.unpublished = saved.key or self.key, saved.unpublished
         self.begin -= saved.now
+        done = server.state.version - bool(saved.unpublished)
+        self.evaluator.continue_after(done, done * schedule.buffer, saved.now)
         return server.state.version
 
     def _open(self) -> None:
@@ -142,8 +146,8 @@ class Federation:
 
     def _play(self, timeout: float) -> Result:
         server, steps = self.server, self.steps
-        if self.evaluate and not server.state.version:
-            self._evaluate(0)
+        if not (self.evaluator.is_idle or server.state.version):
+            self.initial = self._evaluate(0)
         if self.unpublished and self.journal:
             self._publish(self.unpublished)
             self.journal.checkpoint(self.progress.updates, self.state())
@@ -323,6 +327,9 @@ class Federation:
         step, eta, now, loss = received.step, received.eta, self.now(), mean_loss(received.updates)
         assert step is not None
         assert eta is not None
+        if self.journal and self.initial:
+            self.journal.append(initial_record(self.initial))
+        self.initial = None
         record = self.progress.record(
             self.server, step, eta, self._take_span, time=now, wall=now, train_loss=loss, metrics=None
         )
@@ -334,8 +341,7 @@ class Federation:
     def _publish(self, record: Record) -> None:
         """Evaluate the model, if that is due, and write the record of its step."""
         done, loss, delays = record.step, record.train_loss, [job.tau for job in record.jobs]
-        due = done % self.options.eval_every == 0 or done == self.steps
-        metrics = self._evaluate(done) if self.evaluate and due else None
+        metrics = self._evaluate(done) if self.evaluator.is_due(record) else None
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
         spent = " epsilon {epsilon:.4g} at delta {delta:g}".format(**record.privacy) if record.privacy else ""
         log(INFO, "step %d: tau %s, train loss %.4f %s%s", done, delays, loss, metrics or "", spent)
@@ -347,13 +353,8 @@ class Federation:
         return self.sent.pop(job.id, 0.0), self.ends.pop(job.id, 0.0)
 
     def _evaluate(self, step: int) -> dict[str, float] | None:
-        assert self.evaluate
         begin = time.monotonic()
-        record = self.evaluate(step, self.layout.to_record(self.server.model))
-        took = time.monotonic() - begin  # nobody listened to the nodes: this time does not count against them
-        self.accompanied += took
+        metrics = self.evaluator.measure(step, self.layout.to_record(self.server.model))
+        self.accompanied += (took := time.monotonic() - begin)  # nobody listened to the nodes meanwhile
         self.mailbox.postpone(took)
-        if record is None:
-            return None
-        self.result.evaluate_metrics_serverapp[step] = record
-        return {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
+        return metrics

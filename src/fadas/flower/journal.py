@@ -17,13 +17,14 @@ from fadas.core.records import Record
 from fadas.core.saved_state import State
 from fadas.errors import Busy, ConfigError, Damaged, Foreign
 from fadas.flower.options import Options
+from fadas.report.run_figures import save_run_figures
 from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
 from fadas.runs.folder import CONFIG, METRICS, MODEL, SUMMARY, Claim, Finished, checkpoints, claim
-from fadas.runs.reader import read_record
+from fadas.runs.reader import read_record, written_records
 from fadas.runs.same_run import DEPLOYMENT, differing_settings
 from fadas.runs.serialization import atomic_file, parse_toml
 from fadas.runs.summary import Summary, Tally
-from fadas.runs.writer import Writer, valid_length, written_records
+from fadas.runs.writer import Writer, valid_length
 
 LoadState = Callable[[Mapping[str, Tensor], Mapping[str, Any]], int]  # returns the number of server steps
 
@@ -43,12 +44,12 @@ class Journal:
         self._experiment, self._options, self._steps = folder.name, options, steps
         self.damaged: list[Path] = []  # checkpoints that were passed over
         self._writer: Writer | None = None
-        self._tally = Tally()
+        self._tally = Tally(options.target, options.metric)
         self._tables = {
             "name": folder.name,
             "task": {"name": DEPLOYMENT, "reply": options.reply, "arrays": arrays},
             "schedule": options.schedule.as_table(),
-            "run": {"steps": steps, "seeds": [options.seed]},
+            "run": {"steps": steps, "seeds": [options.seed], **_describe_metric(options)},
             "algorithms": {options.name: _describe(options.algorithm)},
         }
 
@@ -99,7 +100,7 @@ class Journal:
             unusable.append(path)
         if found and kept is None:
             raise self._refusal("an interrupted run, and none of its checkpoints can be used")
-        self._writer = Writer(claimed, kept)
+        self._writer = Writer(claimed, kept, self._options.sinks, save_run_figures)
         if kept is None:
             return False
         self.damaged = unusable
@@ -190,6 +191,12 @@ class Journal:
             wall=wall,
             versions={"fadas": fadas.__version__, "torch": torch.__version__},
         )
+
+
+def _describe_metric(options: Options) -> dict[str, Any]:
+    metric = options.metric
+    described = {"metric": metric.name, "better": metric.better, "format": metric.format} if metric else {}
+    return {**described, **({"target": options.target} if options.target is not None else {})}
 
 
 def _describe(algorithm: object) -> dict[str, str]:

@@ -5,7 +5,7 @@ training, takes replies one by one as they come, and takes a server step after e
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.presets import FADAS
 from fadas.core.ledger import Schedule
+from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.flower.arrays import Trainable, is_trainable
 from fadas.flower.federation import Federation
@@ -25,13 +26,24 @@ from fadas.flower.options import (
     Options,
     Reply,
     algorithm_from_run_config,
+    prepare_sinks,
     schedule_from_run_config,
+    sinks_from_run_config,
     with_default_checks,
     with_default_limit,
 )
+from fadas.registry import Table
+from fadas.runs.sinks import Sink
 from fadas.validate import at_least, whole_number
 
-_FROM_RUN_CONFIG = {"seed": int, "deadline": float, "patience": float, "eval-every": int, "folder": str}
+_FROM_RUN_CONFIG: dict[str, Callable[[Any], Any]] = {
+    "seed": int,
+    "deadline": float,
+    "patience": float,
+    "eval-every": lambda value: int(value) if str(value).isdigit() else value,
+    "target": float,
+    "folder": str,
+}
 
 
 class AsyncStrategy(Strategy):
@@ -53,8 +65,14 @@ class AsyncStrategy(Strategy):
         reply: What nodes answer with: "arrays", or "delta" for the difference from the arrays they received.
         folder: The folder to keep the run in: metrics as the simulator writes them, and a checkpoint after every
             update. Starting again with the same folder resumes the run. None: nothing is kept.
+        sinks: Trackers that also receive the run: "tensorboard", "wandb", "mlflow", a table with such a name and its
+            arguments, or an object with the methods of `fadas.runs.sinks.Sink`. They need a folder.
         name: The name of the run's folder within `folder`.
-        eval_every: The number of server steps between calls of `evaluate_fn`.
+        eval_every: The interval between calls of `evaluate_fn`: a number of server steps, or a text such as
+            "50 updates" or "60 seconds".
+        metric: What the run is judged by: a name among the metrics that `evaluate_fn` returns, or for names of your own
+            `fadas.Metric("score", better="higher")`. None: the accuracy if it is measured, else the first metric.
+        target: A value of the metric. The report says when the run first reached it.
         deadline: The seconds that a node may take for a job.
         patience: The seconds to wait when no node is connected.
         poll: The seconds between polls.
@@ -74,8 +92,11 @@ class AsyncStrategy(Strategy):
         trainable: Trainable = is_trainable,
         reply: Reply = "arrays",
         folder: str | Path | None = None,
+        sinks: Sequence[Sink | str | Table] = (),
         name: str = "fadas",
-        eval_every: int = 1,
+        eval_every: int | str = 1,
+        metric: str | Metric | None = None,
+        target: float | None = None,
         deadline: float = 600.0,
         patience: float = 300.0,
         poll: float = 0.2,
@@ -90,8 +111,11 @@ class AsyncStrategy(Strategy):
             trainable=trainable,
             reply=reply,
             folder=None if folder is None else Path(folder),
+            sinks=prepare_sinks(sinks),
             name=name,
             eval_every=eval_every,
+            metric=Metric(metric) if isinstance(metric, str) else metric,
+            target=target,
             deadline=deadline,
             patience=patience,
             poll=poll,
@@ -105,7 +129,9 @@ class AsyncStrategy(Strategy):
             config: The run config. `algorithm` is the name of a preset, `algorithm-*` are its parameters.
                 `algorithm-combine`, `algorithm-optimizer` and `algorithm-step-size` exchange a part of it, and
                 `algorithm-combine-*` are parameters of the part. `concurrency`, `buffer` and `per-client` are the
-                schedule. `seed`, `deadline`, `patience`, `eval-every` and `folder` are options of the strategy.
+                schedule. `sinks` holds names of sinks, with commas between them, and `sinks-wandb-*` are arguments of
+                the sink "wandb". `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `target` and
+                `folder` are options of the strategy.
             options: Other options of the strategy.
 
         Example:
@@ -113,12 +139,16 @@ class AsyncStrategy(Strategy):
         """
         algorithm = algorithm_from_run_config(config)
         schedule = schedule_from_run_config(config, algorithm)
+        if name := str(config.get("metric", "")):
+            options["metric"] = Metric(name, config.get("better") or None)  # pyright: ignore[reportArgumentType]
         # In a run config an empty string says "not set"; 0 is a number like any other.
-        given = {
+        given: dict[str, Any] = {
             key.replace("-", "_"): kind(config[key])
             for key, kind in _FROM_RUN_CONFIG.items()
             if config.get(key, "") != ""
         }
+        if sinks := sinks_from_run_config(config):
+            given["sinks"] = sinks
         if not (given.get("folder") or options.get("folder")):
             log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
         name = str(config.get("algorithm", "fadas")).rpartition(":")[2]  # of "mine:Method" the last part

@@ -181,6 +181,7 @@ def _make_result(cell: Cell, run: Run) -> Result:
         curve=[
             (record.step, record.updates, round(record.time, 3), round(metrics["accuracy"], 5))
             for record, metrics in run.evaluations
+            if record.step
         ],
         config=run.config,
         device=summary.device or "unknown",

@@ -4,15 +4,16 @@ import math
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fadas.core.metrics import Metric, choose_metric
 from fadas.core.records import Record
 from fadas.errors import Damaged
 from fadas.runs.folder import CONFIG, METRICS, SUMMARY, read_summary
 from fadas.runs.reader import read_record, read_settings
 from fadas.runs.serialization import require_file
-from fadas.runs.summary import measured_accuracy
 
 _LIMITS = {"steps": "step", "updates": "updates", "time": "time"}  # key under [run] -> field of a record
 
@@ -40,7 +41,8 @@ class Follower:
         outcome: "finished", "diverged" or "damaged"; empty while the run is going on.
         damage: What is wrong, if the run is damaged.
         last: The last record, if there is one.
-        accuracy: The last accuracy, if one was measured.
+        value: The last value of the metric, if it was measured.
+        metric: The metric that the run is judged by. None: nothing was measured yet.
         clients: The activity of each client.
     """
 
@@ -53,7 +55,8 @@ class Follower:
         self._lines = 0
         self.config: dict[str, Any] = {}
         self.last: Record | None = None
-        self.accuracy: float | None = None
+        self.metric: Metric | None = None
+        self.value: float | None = None
         self.clients: dict[int, ClientActivity] = {}
 
     def refresh(self) -> None:
@@ -96,13 +99,24 @@ class Follower:
             self._begin, self._first = time.monotonic(), self.last.updates
 
     def _add(self, record: Record) -> None:
-        self.last = record
-        if (accuracy := measured_accuracy(record)) is not None:
-            self.accuracy = accuracy
+        if record.step:  # else it is that of the initial model
+            self.last = record
+        if record.metrics is not None:
+            value = self._choose_metric(record.metrics).value(record.metrics)
+            self.value = self.value if value is None else value
         for job in record.jobs:
             before = self.clients.get(job.client, ClientActivity(0, 0.0, 0, 0.0))
             seconds = before.seconds + job.end - job.start
             self.clients[job.client] = ClientActivity(before.updates + 1, seconds, job.tau, job.end)
+
+    def _choose_metric(self, measured: Mapping[str, float]) -> Metric:
+        """Return the metric that the run is judged by, which the first evaluation decides if the settings do not."""
+        if self.metric is None:
+            run = self.config.get("run", {})
+            name, better, format = (run.get(key) for key in ("metric", "better", "format"))
+            names = [one for one in measured if one != "loss"]
+            self.metric = Metric(name, better, format) if name else choose_metric(names)
+        return self.metric
 
     @property
     def progress(self) -> float:

@@ -6,7 +6,8 @@ partition.json and the model beside it), summary.json, checkpoints, and the resu
 | format | written by   | differences                                                                              |
 |--------|--------------|------------------------------------------------------------------------------------------|
 | 1      | fadas 0.1    | No key `format`. config.toml: no `precision`. Checkpoints: no `rules`.                     |
-| 2      | this version |                                                                                          |
+| 2      | 0.2.0.dev0   | metrics.jsonl does not begin with the initial model. summary.json: always the accuracy.  |
+| 3      | this version |                                                                                          |
 
 Upgrades happen here and nowhere else: each reader calls one of these functions first.
 """
@@ -17,7 +18,7 @@ from typing import Any
 from fadas.errors import Damaged
 from fadas.registry import is_table
 
-FORMAT = 2
+FORMAT = 3
 
 
 def upgrade_config(tables: Mapping[str, Any], what: str = "config.toml") -> dict[str, Any]:
@@ -25,6 +26,8 @@ def upgrade_config(tables: Mapping[str, Any], what: str = "config.toml") -> dict
     version, upgraded = _without_format(tables, what)
     if version < 2:
         upgraded.setdefault("precision", _precision_in_format_1(upgraded))
+    if is_table(run := upgraded.get("run")):
+        upgraded["run"] = {"keep": "last", **run}  # formats 1 and 2 knew no other
     return upgraded
 
 

@@ -1,12 +1,13 @@
 """Read runs from disk. This module does not need torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from fadas.core.metrics import Better, Format, Metric
 from fadas.core.records import Record
 from fadas.errors import ConfigError, Damaged
 from fadas.registry import is_table
@@ -28,6 +29,7 @@ class Run:
         records: One record per server step.
         summary: Its results.
         counts: Examples of each label, by client, if the targets are labels.
+        initial: The record of the initial model. None: it was not evaluated.
     """
 
     folder: Path
@@ -35,6 +37,7 @@ class Run:
     records: list[Record]
     summary: Summary
     counts: list[list[int]] | None = None
+    initial: Record | None = None
 
     @property
     def label(self) -> str:
@@ -47,14 +50,36 @@ class Run:
         return self.summary.diverged
 
     @property
+    def metric(self) -> Metric:
+        """The metric that the run is judged by."""
+        return self.summary.judged_by
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of everything that was measured on the test data, the run's metric first."""
+        names = dict.fromkeys(name for _, metrics in self.evaluations for name in metrics)
+        return sorted(names, key=lambda name: name != self.metric.name)
+
+    @property
     def clock(self) -> str:
         """The unit of its times."""
         return "seconds" if is_deployment(self.config) else "virtual time"
 
     @property
     def evaluations(self) -> list[tuple[Record, dict[str, float]]]:
-        """The records with an evaluation, each with its metrics."""
-        return [(record, record.metrics) for record in self.records if record.metrics]
+        """The records with an evaluation, each with its metrics. The first one is that of the initial model."""
+        records = [self.initial, *self.records] if self.initial else self.records
+        return [(record, record.metrics) for record in records if record.metrics]
+
+    def values(self, metric: Metric | None = None) -> list[tuple[Record, float]]:
+        """Return the records in which a metric was measured and is a number, each with its value.
+
+        Args:
+            metric: The metric. None: the one that the run is judged by.
+        """
+        metric = metric or self.metric
+        found = ((record, metric.value(metrics)) for record, metrics in self.evaluations)
+        return [(record, value) for record, value in found if value is not None]
 
     @property
     def clients(self) -> int:
@@ -78,6 +103,9 @@ class _Limits:
     updates: int | None = None
     time: float | None = None
     seeds: list[int] = field(default_factory=list[int])
+    metric: str | None = None
+    better: Better | None = None
+    format: Format | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +129,7 @@ def read_run(folder: Path) -> Run:
     summary, config, name = read_summary(folder), read_settings(folder), METRICS
     try:
         records = read_records(folder / METRICS)
+        initial = records.pop(0) if records and not records[0].step else None
         if (not records and not summary.diverged) or (records[-1].step if records else 0) != summary.step:
             raise ValueError(f"it does not end at step {summary.step}, as {SUMMARY} says")
         _require_known_clients(records, config["task"].get("clients", 0))
@@ -110,7 +139,7 @@ def read_run(folder: Path) -> Run:
         raise
     except (ValueError, AttributeError) as error:
         raise Damaged(f"{folder} is damaged: {name}: {error}") from None
-    return Run(folder, config, records, summary, counts)
+    return Run(folder, config, records, summary, counts, initial)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -150,6 +179,13 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
+def written_records(folder: Path) -> Iterator[Record]:
+    """Yield the records in a folder's metrics.jsonl one by one. A long run's records would fill the memory."""
+    with (folder / METRICS).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            yield read_record(line, number)
+
+
 def read_record(line: str | bytes, number: int = 1, before: Record | None = None) -> Record:
     """Return the record on a line of metrics.jsonl. Non-finite numbers are stored as null and become NaN here.
 
@@ -176,8 +212,8 @@ def read_record(line: str | bytes, number: int = 1, before: Record | None = None
     if "metrics" not in table:
         raise ValueError(f"{where}.metrics is missing")
     record = from_table(Record, table, where)
-    if not record.jobs:
-        raise ValueError(f"{where}.jobs is empty")
+    if bool(record.jobs) != bool(record.step):
+        raise ValueError(f"{where}.jobs {'has jobs of the initial model' if record.jobs else 'is empty'}")
     try:
         _require_possible(record)
         if before:
@@ -189,7 +225,7 @@ def read_record(line: str | bytes, number: int = 1, before: Record | None = None
 
 def _require_possible(record: Record) -> None:
     """Raise a ValueError if no server step can have this record."""
-    require_counts(1, step=record.step)
+    require_counts(step=record.step)
     require_counts(len(record.jobs), updates=record.updates)
     require_losses(record)
     not_negative(time=record.time)
@@ -307,6 +343,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         settings = identity(run.config)
         settings["run"].pop("seeds", None)
+        if settings["run"].pop("digest", None):  # of a run from Python, whose data and steps may depend on its seed
+            settings["run"].pop("steps", None)
         groups.setdefault(run.label, {}).setdefault(repr(settings), []).append(run)
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():

@@ -9,7 +9,8 @@ from fadas.runs.serialization import flatten
 
 Tables = Mapping[str, Any]
 DEPLOYMENT = "flower"  # task.name in the settings of a deployment
-_IGNORED = ("tensorboard", "checkpoint_every")  # of [run]: these do not change the results
+_IGNORED = ("tensorboard", "sinks", "checkpoint_every")  # of [run]: these do not change the results
+_MEASURED = ("steps", "metric", "better", "format", "target")  # a deployment may continue with others
 
 
 def same_run(one: Tables, other: Tables) -> bool:
@@ -43,12 +44,15 @@ def identity(tables: Tables) -> dict[str, Any]:
     the user's own may do anything: its name and its own settings are included.
     """
     tables = upgrade_config(tables)
-    ignored = {*_IGNORED, "steps"} if is_deployment(tables) else _IGNORED  # a deployment may be extended
+    ignored = {*_IGNORED, *_MEASURED} if is_deployment(tables) else _IGNORED  # a deployment may be extended
     run = {key: value for key, value in _section(tables, "run").items() if key not in ignored}
     same = {**tables, "run": run, "executor": _own_executor(tables), "precision": precision(tables)}
     if is_deployment(tables):  # who may fill the buffer can change at a restart, as other checks of updates can
         section = _section(tables, "schedule")
         same["schedule"] = {key: value for key, value in section.items() if key not in ("per_client", "excess")}
+    task = _section(tables, "task")
+    if "weights_digest" in task:  # the content of the file counts, not its place
+        same["task"] = {key: value for key, value in task.items() if key != "weights"}
     return same
 
 

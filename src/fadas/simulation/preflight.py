@@ -10,6 +10,7 @@ from dataclasses import replace
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.core.ledger import Job
+from fadas.core.metrics import Metric, choose_metric
 from fadas.core.model import Update
 from fadas.core.trial_step import innermost_step_size, trial_step
 from fadas.errors import ConfigError, FadasWarning, first_line, place_of
@@ -22,7 +23,6 @@ from fadas.training.job_state import start_of_job
 from fadas.training.one_job import train_job
 from fadas.training.preflight import check_local_training
 from fadas.training.sgd import LocalSGD
-from fadas.validate import at_least
 
 
 def check_run(
@@ -31,8 +31,8 @@ def check_run(
     algorithm: Algorithm,
     local: LocalSGD,
     device: str,
-    eval_every: int = 1,
-    target: float | None = None,
+    target: float | None,
+    metric: Metric,
     label: str = "",
 ) -> int:
     """Refuse what would fail within a run, or would not be repeatable. Warnings name the algorithm by its label.
@@ -45,9 +45,11 @@ def check_run(
     """
     if len(task.clients) != plan.clients:
         raise ConfigError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
-    at_least(1, eval_every=eval_every)
-    if target is not None and "accuracy" not in task.measured:
-        raise ConfigError(f"target is an accuracy, but the task does not measure one, so {target} is never reached")
+    choose_metric(task.measured, metric.name, metric.better)
+    if target is not None:
+        metric.require_target(target)
+        if task.test is None:
+            raise ConfigError(f"target = {target:g} is never reached: the task has no test data")
     try:
         flat = FlatModule(task.module(plan.seed), device)
     except ConfigError:

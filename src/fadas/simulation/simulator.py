@@ -1,16 +1,19 @@
 """Simulation: play a plan through the server, training each job from its own start version."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import Tensor, nn
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.core.interval import Interval, Position
 from fadas.core.ledger import Job
+from fadas.core.metrics import Metric, choose_metric
 from fadas.core.model import Update, Vectors
 from fadas.core.progress import Progress, Span, mean_loss
-from fadas.core.records import Record
+from fadas.core.records import Record, initial_record
 from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.update_checks import Checks, all_finite
 from fadas.errors import Diverged, Unsuitable, unknown_name
@@ -35,6 +38,7 @@ class SimulationProgress(Progress):
     refusals: list[int] = field(default_factory=list[int])  # positions of refused updates
     retractions: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # positions -> earlier jobs refused
     since: int = 0  # updates refused since the last accepted one
+    recorded: int = 0  # updates at the last record
 
 
 class Simulation:
@@ -44,7 +48,9 @@ class Simulation:
 
     - `server`, `module()` and `state_dict()` can be used at any time.
     - `kept_bytes` is the memory that each client needs between its jobs, for `local.keep` or control variates.
+    - `initial` is the record of the initial model: step 0, with its metrics. None: the task measures nothing.
     - `metrics` are those of the current model, if it was evaluated. The last model always is.
+    - `metric` is what the run is judged by.
     - `stop()` ends the iteration after the current update. After that, and after every record, `fadas.snapshot.take`
       returns what another simulation needs to continue.
 
@@ -54,9 +60,10 @@ class Simulation:
         algorithm: What the server does with updates.
         local: What a client does with a job.
         executor: Where jobs are trained.
-        eval_every: Evaluate after this many server steps.
-        target: End the run at the first evaluation that reaches this accuracy.
+        eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates".
+        target: End the run at the first evaluation in which the metric reaches this value.
         checks: The checks that an update must pass. None: the default checks.
+        metric: What the run is judged by. None: the accuracy if it is measured.
 
     Raises:
         Diverged: While iterating, if training diverges.
@@ -74,12 +81,14 @@ class Simulation:
         algorithm: Algorithm,
         local: LocalSGD,
         executor: Executor,
-        eval_every: int,
+        eval_every: int | str | Interval,
         target: float | None,
         checks: Checks | None = None,
+        metric: Metric | None = None,
     ) -> None:
         self.plan, self.task, self.executor = plan, task, executor
-        self.eval_every, self.target = eval_every, target
+        self.eval_every, self.target = Interval.parse(eval_every), target
+        self.metric = metric or choose_metric(task.measured)
         self._flat = FlatModule(task.module(plan.seed), executor.device)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = SimulationProgress()
@@ -91,6 +100,14 @@ class Simulation:
         self._ready: dict[int, Update] = {}  # by job id: trained earlier, and kept in a snapshot
         self._left: list[Update] | None = None  # set when the executor is closed
         self._begun = False
+        self.recorder: Callable[[Simulation], Iterator[Record]] | None = None  # keeps the run in a folder
+
+    @cached_property
+    def initial(self) -> Record | None:
+        """The record of the initial model. The first access, which must come before the run, evaluates it."""
+        assert not self._begun
+        metrics = self.executor.evaluate(self.server.model)
+        return initial_record(metrics, self.server.privacy) if metrics else None
 
     @property
     def finished(self) -> list[Update]:
@@ -116,7 +133,16 @@ class Simulation:
         self._ready = {update.job.id: update for update in finished}
         self._submitted = set(self._ready)
 
+    def use_model(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Replace the current global model by one from disk."""
+        self._flat.module.load_state_dict(dict(state_dict))
+        self.server.state = replace(self.server.state, model=self._flat.read())
+
     def __iter__(self) -> Iterator[Record]:
+        return self.recorder(self) if self.recorder else self.records()
+
+    def records(self) -> Iterator[Record]:
+        """Train, and yield one record for each server step. Nothing is written."""
         if self._begun:
             raise RuntimeError("a simulation can be iterated once; to continue elsewhere, see fadas.snapshot")
         self._begun = True
@@ -171,22 +197,25 @@ class Simulation:
         return apply_faults(update, self.plan)
 
     def _record(self, received: Received, begin: float) -> Record:
-        step, eta = received.step, received.eta
+        step, eta, progress = received.step, received.eta, self.progress
         assert step is not None
         assert eta is not None
-        done = step.index + 1
-        evaluated = done % self.eval_every == 0 or done == self.plan.steps
+        updates = progress.updates - progress.removed
+        before = Position(step.index, progress.recorded, float(self.plan.time[step.index - 1]) if step.index else 0.0)
+        now = Position(step.index + 1, updates, float(self.plan.time[step.index]))
+        progress.recorded = updates
+        evaluated = self.eval_every.is_due(before, now) or now.step == self.plan.steps
         self.metrics = self.executor.evaluate(self.server.model) if evaluated else None
         loss = mean_loss(received.updates)  # before the clock is read: it waits for the device
         self.progress.wall = time.perf_counter() - begin
-        reached = (self.metrics or {}).get("accuracy", 0.0)
-        self.complete = self.target is not None and reached >= self.target
+        value = self.metric.value(self.metrics)
+        self.complete = self.target is not None and value is not None and self.metric.reaches(value, self.target)
         return self.progress.record(
             self.server,
             step,
             eta,
             self._span,
-            time=float(self.plan.time[step.index]),
+            time=now.time,
             wall=self.progress.wall,
             train_loss=loss,
             metrics=self.metrics,
@@ -241,8 +270,9 @@ def simulate(
     *,
     executor: str | Executor = DEFAULT,
     device: str = "cpu",
-    eval_every: int = 1,
+    eval_every: int | str = 1,
     target: float | None = None,
+    metric: str | Metric | None = None,
     checks: Checks | None = None,
 ) -> Simulation:
     """Return a simulation that trains a task along a plan.
@@ -256,8 +286,11 @@ def simulate(
         local: What a client does with a job.
         executor: Where jobs are trained: a name from `fadas list`, or an executor.
         device: Where an executor that is given by name trains.
-        eval_every: Evaluate after this many server steps.
-        target: End the run at the first evaluation that reaches this accuracy.
+        eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates" or
+            "2.5 time".
+        target: End the run at the first evaluation in which the metric reaches this value.
+        metric: What the run is judged by: the name of one of the task's metrics, or for names of your own
+            `fadas.Metric("score", better="higher")`. None: the accuracy if it is measured, else the first metric.
         checks: The checks that an update must pass. None: the default checks.
 
     Returns:
@@ -271,6 +304,7 @@ def simulate(
         >>> for record in fadas.simulate(plan, task, fadas.FADAS(), fadas.LocalSGD()):
         ...     print(record.step, record.metrics)
     """
+    judged_by = metric if isinstance(metric, Metric) else choose_metric(task.measured, metric)
     if isinstance(executor, Executor):
         given = executor
 
@@ -279,14 +313,16 @@ def simulate(
                 given.use(own)
             return given
 
-        return prepare(plan, task, algorithm, local, use, executor.device, eval_every, target, checks)
+        return prepare(plan, task, algorithm, local, use, executor.device, eval_every, target, checks, judged_by)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
     make = EXECUTORS[executor]
     place = executor_traits(make).server_device(device)
-    return prepare(
-        plan, task, algorithm, local, lambda own: make(task, own, plan.seed, device), place, eval_every, target, checks
-    )
+
+    def make_executor(own: LocalSGD) -> Executor:
+        return make(task, own, plan.seed, device)
+
+    return prepare(plan, task, algorithm, local, make_executor, place, eval_every, target, checks, judged_by)
 
 
 def prepare(
@@ -296,21 +332,23 @@ def prepare(
     local: LocalSGD,
     make_executor: Callable[[LocalSGD], Executor],
     device: str,
-    eval_every: int = 1,
+    eval_every: int | str | Interval = 1,
     target: float | None = None,
     checks: Checks | None = None,
+    metric: Metric | None = None,
     label: str = "",
 ) -> Simulation:
     """Check a run, make its executor and return its simulation. `device` is where the server's models are.
 
     The executor gets local training as the algorithm does it.
     """
-    kept = check_run(plan, task, algorithm, local, device, eval_every, target, label)
+    metric = metric or choose_metric(task.measured)
+    kept = check_run(plan, task, algorithm, local, device, target, metric, label)
     executor = make_executor(algorithm.local_training(local))
     try:
         executor.preflight()
     except Unsuitable as error:
         raise Unsuitable(f"{error}; use another executor: {' or '.join(fallbacks())}") from error
-    simulation = Simulation(plan, task, algorithm, local, executor, eval_every, target, checks)
+    simulation = Simulation(plan, task, algorithm, local, executor, eval_every, target, checks, metric)
     simulation.kept_bytes = kept
     return simulation

@@ -146,7 +146,7 @@ def _load_progress(saved: Mapping[str, Any]) -> SimulationProgress:
     known = {field.name for field in fields(SimulationProgress)}
     progress = SimulationProgress(**{name: value for name, value in saved.items() if name in known})
     progress.retractions = {int(position): list(ids) for position, ids in saved.get("retractions", [])}
-    for name in ("updates", "removed", "dropped", "expired", "position", "since"):
+    for name in ("updates", "removed", "dropped", "expired", "position", "since", "recorded"):
         saved_count(getattr(progress, name), name)
     saved_number(progress.wall, "wall")
     return progress

@@ -44,7 +44,7 @@ def files(path: str, model: str, clients: int, validation: float = 0.0) -> Task:
     data = [_load_columns(file) for file in owners]
     held_out = _load_columns(test[0]) if test else None
     if validation:
-        data, held_out = _hold_out(data, validation)
+        data, held_out = hold_out(data, validation)
     return Task(lookup({}, "model", model), data, test=held_out)
 
 
@@ -71,7 +71,7 @@ def _load_columns(file: Path) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
+def hold_out(data: Sequence[Data], share: float) -> tuple[list[Data], Data]:
     """Take a share of each client's examples and pool it. Return (the rest of each client, the pool).
 
     A client with too few examples keeps them.

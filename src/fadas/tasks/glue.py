@@ -105,7 +105,8 @@ def glue(
     parts = deal(train[-1].numpy(), clients, np.random.default_rng([seed, PARTITION]), partition, alpha, shards)
     metrics = {"accuracy": accuracy, "f1": f1} if name == "mrpc" else {"accuracy": accuracy}
     model = partial(encoders.lora_classifier, encoder, rank, lora_alpha, targets)
-    return Task(model, Subsets(train, parts), test=test, metrics=metrics, save=encoders.save_adapter)
+    form = {"save": encoders.save_adapter, "load": encoders.adapter_names}
+    return Task(model, Subsets(train, parts), test=test, metrics=metrics, **form)
 
 
 def f1(outputs: Tensor, targets: Tensor) -> Tensor:

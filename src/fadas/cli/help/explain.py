@@ -91,6 +91,8 @@ def _example(group: Any, key: str) -> str:
     if part := LOCAL_PARTS.get(group.section):
         needed = "".join(f", {one.name} = {one.example}" for one in group.settings if one.required)
         return f'local.{part} = {{name = "{key}"{needed}}}'
+    if group.section == "sink":
+        return f'run.sinks = ["{key}"]'
     place = f"algorithms.NAME.{group.section}" if group.section in PART_FIELDS else ""
     return f'{place} = "{key}"' if place else f'{group.section}.name = "{key}"'
 

@@ -21,6 +21,7 @@ from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PART_FIELD
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import Registry, parameters_of
 from fadas.runs.serialization import toml_value
+from fadas.runs.sinks import SINKS
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
@@ -57,7 +58,7 @@ def list_settings() -> list[Group]:
     local = [one for one in _from(LocalSGD, "local") if one.name != COMPANION]
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
-        _named_section("task", "Model, data and loss.", "", ()),
+        _named_section("task", "Model, data and loss.", "", (_METRICS, _WEIGHTS)),
         *_entries("task"),
         _section("schedule", ScheduleSettings, {"buffer": ", ".join(_buffered())}),
         _named_section(
@@ -73,6 +74,7 @@ def list_settings() -> list[Group]:
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),
         _section("run", RunSettings),
+        *_entries("sink", SINKS),
         Group("algorithms", (), _ALGORITHMS, "", _OWN),
         *_entries("algorithms"),
         *(group for field, (_, registry) in _parts().items() for group in _entries(field, registry)),
@@ -84,6 +86,24 @@ def list_settings() -> list[Group]:
 
 _NAME = "The experiment's name. Results go to runs/NAME. Not set: the name of the file."
 _ALGORITHMS = "The methods to run, one table each. NAME is a method's name, or any name together with `preset`."
+_WEIGHTS = Setting(
+    "task.weights",
+    "string",
+    "",
+    False,
+    "A safetensors file with the weights that training starts from, such as a run's model.safetensors. A path in the "
+    "experiment file is relative to that file. Not set: the task initialises its network.",
+    '"model.safetensors"',
+)
+_METRICS = Setting(
+    "task.metrics",
+    "list of strings",
+    "",
+    False,
+    "What to measure on the test data beside the loss: accuracy, top5 (any number), macro_f1, auc, rmse, mae, r2, "
+    "perplexity. Not set: the task's own metrics.",
+    '["macro_f1", "accuracy"]',
+)
 _EXECUTOR = (
     Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
     Setting(
@@ -133,11 +153,12 @@ _OWN = (
 _SWEEP = (
     Setting(
         "sweep.*.*",
-        "list",
+        "list or table",
         "",
         False,
-        "The values to try of one setting. The first NAME is that of a table [algorithms.NAME]. The second is a key of "
-        "that table, such as `eta` or `local.lr`.",
+        "The values to try of one setting: a list, or a range such as `{low = 1e-4, high = 0.1, log = true}`. The "
+        "first NAME is that of a table [algorithms.NAME]. The second is a key of that table, such as `eta` or "
+        "`local.lr`.",
         "[0.001, 0.003]",
     ),
 )
@@ -225,7 +246,9 @@ def describe_type(hint: Any) -> str:
         return " or ".join(dict.fromkeys(describe_type(arg) for arg in args if arg is not type(None)))
     if origin in (tuple, list):
         fixed = origin is tuple and args[-1] is not Ellipsis
-        return f"list of {len(args)} {describe_type(args[0])}s" if fixed else f"list of {describe_type(args[0])}s"
+        items = get_args(args[0]) if get_origin(args[0]) is types.UnionType else args[:1]
+        words = " or ".join(f"{describe_type(item)}s" for item in items)
+        return f"list of {len(args)} {words}" if fixed else f"list of {words}"
     if origin is dict or hint is Any:
         return "table"
     return f"{PARTS[hint][0]}: name or table" if hint in PARTS else "table"

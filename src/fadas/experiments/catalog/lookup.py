@@ -22,6 +22,7 @@ KINDS = {
     "optimizer": "Optimizer",
     "step_size": "Step size",
     "companion": "Companion",
+    "sink": "Sink",
 }
 LOCAL_PARTS = {
     "rate_schedule": "schedule",
@@ -144,6 +145,8 @@ def show_example(group: Group, setting: Setting) -> str:
         return f'{place} = {{name = "{group.names[0]}", {setting.name} = {setting.example}}}'
     if group.section == APP:
         return f"{example_key(setting)} = {setting.example}"
+    if group.section == "sink":
+        return f'run.sinks = [{{name = "{group.names[0]}", {setting.name} = {setting.example}}}]'
     any_key = {"sweep.*.*": "sweep.NAME.eta", "profiles.*.*": "profiles.NAME.run"}
     return f"{any_key.get(setting.key, setting.key.replace('*', 'NAME'))} = {setting.example}"
 

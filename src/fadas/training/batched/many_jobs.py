@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import isfinite, prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -145,7 +145,8 @@ class BatchTrainer:
         batch = self._collate(local, work)
         deltas, buffers, losses, state = self._run(self.stacked, batch)
         # Copies: a row of a shared tensor would keep the other rows in memory for as long as it is needed.
-        rows = zip(batch.work, torch.unbind_copy(deltas), torch.unbind_copy(buffers), losses.tolist(), batch.steps)
+        copies = (cast(list[Tensor], torch.unbind_copy(vectors)) for vectors in (deltas, buffers))
+        rows = zip(batch.work, *copies, losses.tolist(), batch.steps)
         updates: list[Update] = []
         sizes, has_buffers = self.task.sizes, bool(self.flat.buffers.numel())
         for row, ((job, start), delta, b, loss, steps) in enumerate(rows):
