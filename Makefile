@@ -24,6 +24,7 @@ style: .venv/.dev
 # The documentation site, in site/. All pages are written (-a): a new page must appear in everyone's navigation.
 docs: .venv/.dev
 	$(BIN)/python -m sphinx -a -n -q -d build/doctrees docs site
+	@echo 'built: open site/index.html in a browser'
 
 docs-serve: docs
 	@echo 'http://127.0.0.1:$(PORT) (Ctrl-C ends it)'

@@ -12,12 +12,13 @@ from typing import Any
 
 from docutils import nodes
 
-from fadas.experiments.catalog.lookup import WHERE, anchor, heading
+from fadas.experiments.catalog.app import SECTION as APP, example_key
+from fadas.experiments.catalog.lookup import HEADINGS, WHERE, anchor, heading
 
 ROOT = Path(__file__).parent.parent
 
 TITLES = {"name": "name", "faults": "[faults.NAME]", "algorithms": "[algorithms.NAME]"}
-TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]"}
+TITLES |= {"sweep": "[sweep.NAME]", "profiles": "[profiles.NAME]", **HEADINGS}
 PARTS = {
     "rate_schedule": "## Rate schedules\n\nA rate schedule changes the clients' learning rate with the server's "
     'version. It is a table in `[local]`: `schedule = {name = "cosine", steps = 500}`.',
@@ -29,6 +30,8 @@ PARTS = {
     'name or a table in `[algorithms.NAME]`: `optimizer = "yogi"` or `optimizer = {name = "yogi", beta1 = 0.8}`.',
     "step_size": "## Step sizes\n\nA step size gives the rate of each server step. It is a name or a table in "
     '`[algorithms.NAME]`: `step_size = {name = "cosine", steps = 500, eta = 0.01}`.',
+    "sink": "## Sinks\n\nA sink is a tracker that also receives a run. `sinks` in `[run]` lists names or tables: "
+    '`sinks = ["tensorboard", {name = "wandb", project = "x"}]`.',
     "companion": "## Companions\n\nA companion is what a method adds to local training. It is a name or a table in "
     '`[algorithms.NAME]`: `companion = "control-variates"` or `companion = {name = "proximal", mu = 0.1}`.',
 }
@@ -38,13 +41,13 @@ PUBLIC = {
     "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
     "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
     "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
-    "partition.deal partition.natural",
+    "partition.dirichlet partition.dirichlet_capped partition.by_shards partition.iid partition.natural partition.deal",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",
     "flower": "messages.job_seed",
     "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary summary.Outcome "
-    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard",
+    "folder.claim folder.Claim sinks.Sink sinks.TensorBoard sinks.Wandb sinks.MLflow",
     "report": "comparison.compare comparison.Comparison comparison.Row html.write_report figures.save_figures",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",
@@ -87,12 +90,14 @@ def write_table(group: Any) -> str:
     lines.append("|---|---|---|---|---|" + "---|" * named)
     for one in group.settings:
         default = "required" if one.required else f"`{one.default}`" if one.default else "not set"
-        name = one.name if group.section in (*PARTS, "algorithms") and "*" not in one.key else one.key
+        is_short = group.section in (*PARTS, APP) or (group.section == "algorithms" and "*" not in one.key)
+        name = one.name if is_short else one.key
         key = f"`{name.replace('*', 'NAME')}`"
         if not group.names:  # an identifier makes each key of a section linkable: settings.md#schedule-buffer
             key = f"[{key}]{{#{anchor(one)}}}"
         of_any = {"sweep.*.*": "eta", "profiles.*.*": "run"}
-        example = f"`{of_any.get(one.key, one.name)} = {one.example}`"
+        key_shown = example_key(one) if group.section == APP else of_any.get(one.key, one.name)
+        example = f"`{key_shown} = {one.example}`"
         example += "{.short}" * (len(example) < 26 and not named)  # stays on one line where there is room
         cells = [key, re.sub(r'("[^"]+")', r"`\1`", one.type), default, escape(one.meaning), example]
         lines.append(f"| {' | '.join([*cells, one.concerns or 'all methods'][: 5 + named])} |")
@@ -115,9 +120,9 @@ def write_commands() -> str:
 
 def write_command(command: Any, name: str) -> Iterator[str]:
     """Yield the help of a command and of its subcommands, in Markdown."""
-    import click
+    import typer
 
-    context = click.Context(command, info_name=name)
+    context = typer.Context(command, info_name=name)
     yield f"## {name}"
     yield inspect.cleandoc(command.help or "")
     pieces = command.collect_usage_pieces(context)
@@ -138,10 +143,8 @@ def write_command(command: Any, name: str) -> Iterator[str]:
 
 def write_option(param: Any, context: Any) -> str:
     """Return a row of the table of options."""
-    import click
-
     metavar = param.make_metavar(context)
-    if isinstance(param, click.Argument):
+    if param.param_type_name == "argument":
         shown = f"`{param.metavar or metavar}`"
     else:
         takes = "" if param.is_flag else f" {metavar}"
@@ -172,8 +175,8 @@ def write_api(package: str = "") -> str:
     for name in PUBLIC.get(package, "").split():
         path, _, attribute = name.rpartition(".")
         thing = getattr(import_module(f"fadas.{package}.{path}"), attribute)
-        if thing not in found.values():
-            found[f"fadas.{package}.{name}"] = thing
+        if thing not in found.values():  # fadas.partition is public, fadas.tasks.partition is where it lies
+            found[f"fadas.{name}" if path in fadas.__all__ else f"fadas.{package}.{name}"] = thing
     parts: list[str] = []
     for name, thing in found.items():
         parts += [f"## {name.rpartition('.')[2]}", write_object(name, thing)]
@@ -206,7 +209,8 @@ GENERATORS: dict[str, Callable[..., str]] = {"settings": write_settings, "cli": 
 
 def insert(app: Any, page: str, source: list[str]) -> None:
     """Replace each mark of a page by what its generator makes, and links to files of the repository by `source:...`."""
-    mark = re.compile(r"^<!-- generated: (\w+) ?(\w*) -->$", re.M)
+    # A line in italics above a mark is for readers of the Markdown file: it says where the generated part is.
+    mark = re.compile(r"^(?:\*[^\n]+\*\n)?<!-- generated: (\w+) ?(\w*) -->$", re.M)
     text = mark.sub(lambda found: GENERATORS[found[1]](*filter(None, [found[2]])), source[0])
     folder, shown = Path(app.env.doc2path(page)).parent, set()
 

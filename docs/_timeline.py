@@ -1,6 +1,6 @@
 """Draws docs/explanation/timeline.svg from a real plan: five clients, M_c = 3, M = 2. Run it to write the file again.
 
-The picture takes its colours from the site's theme, because the page includes it as a part of itself.
+It is a file of its own, so that it is seen on GitHub as well as on the site, where it stands on a white ground.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ CLIENTS = 5
 SLOW = 4  # a client, and its first job is the one that is explained
 LOOK = 5.5  # where the running jobs are counted
 STYLE = """
-.timeline { font: 13px system-ui, sans-serif; fill: var(--color-foreground-primary, #222); }
-.timeline .job { fill: var(--color-brand-primary, #0a4bff); opacity: .72; }
+.timeline { font: 13px system-ui, sans-serif; fill: #222; }
+.timeline .job { fill: #0a4bff; opacity: .72; }
 .timeline .slow { fill: #c2410c; opacity: .9; }
 .timeline .light { fill: #fff; }
-.timeline .muted { fill: var(--color-foreground-secondary, #555); }
-.timeline .step { stroke: var(--color-foreground-muted, #777); stroke-dasharray: 2 4; }
-.timeline .look { fill: var(--color-foreground-muted, #777); opacity: .22; }
-.timeline .version { fill: var(--color-background-secondary, #eee); stroke: var(--color-foreground-muted, #777); }
-.timeline .update { fill: var(--color-brand-primary, #0a4bff); }
+.timeline .muted { fill: #555; }
+.timeline .step { stroke: #777; stroke-dasharray: 2 4; }
+.timeline .look { fill: #777; opacity: .22; }
+.timeline .version { fill: #eee; stroke: #777; }
+.timeline .update { fill: #0a4bff; }
 .timeline .late { fill: #c2410c; }
 """.strip()
 

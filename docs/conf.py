@@ -22,7 +22,7 @@ extensions = [
 exclude_patterns = ["demo", "reproduction"]
 source_suffix = {".md": "markdown"}
 
-myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence"]
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
 

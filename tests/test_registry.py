@@ -1,6 +1,7 @@
 """Objects from tables."""
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -41,6 +42,23 @@ def test_error_of_factory_names_section_and_parameter(problem, message):
     with pytest.raises(ConfigError) as caught:
         build(fail, {"rate": 3.0}, "section")
     assert str(caught.value) == message
+
+
+def test_failing_code_of_the_user_is_named_with_its_line():
+    def fail(rate=1.0):
+        return 1 / 0
+
+    with pytest.raises(ConfigError, match=r"^section: ZeroDivisionError: division by zero \(test_registry\.py:\d+\)$"):
+        build(fail, {}, "section")
+
+
+def test_bug_of_fadas_keeps_its_traceback(monkeypatch):
+    def fail(rate=1.0):
+        return 1 / 0
+
+    fail.__module__ = "fadas.algorithms.presets"
+    with pytest.raises(ZeroDivisionError):
+        build(partial(fail), {}, "section")
 
 
 def test_invalid_value_survives_a_process_boundary():

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
 
-from fadas.errors import ConfigError, first_line, unknown_name
+from fadas.errors import ConfigError, first_line, place_of, unknown_name
 from fadas.validate import InvalidValue
 
 Table = Mapping[str, Any]
@@ -159,6 +159,17 @@ def build(
         raise ConfigError(f"{where}{'.' if error.name in values else ': '}{error}") from None
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
+    except Exception as error:  # the user's own code may fail in any way
+        if _is_ours(factory):
+            raise
+        raise ConfigError(f"{where}: {type(error).__name__}: {first_line(error)}{place_of(error)}") from error
+
+
+def _is_ours(factory: Callable[..., Any]) -> bool:
+    """Return whether a factory is a part of fadas."""
+    while isinstance(factory, partial):
+        factory = cast(Callable[..., Any], cast(Any, factory).func)
+    return f"{getattr(factory, '__module__', '')}.".startswith("fadas.")
 
 
 def convert(value: Any, hint: Any, where: str, parts: Parts = {}) -> Any:

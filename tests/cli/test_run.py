@@ -147,20 +147,40 @@ def test_plan_shows_all_seeds():
 def test_interrupted_run_can_be_resumed(tmp_path):
     process = start_paused(500, "run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o")
     metrics = tmp_path / "o" / "fadas-3" / "metrics.jsonl"
-    wait_until(lambda: count_lines(metrics), process=process)
+    wait_until(lambda: count_lines(metrics) > 1, process=process)
     process.send_signal(signal.SIGINT)
     assert "fadas: interrupted after step" in process.communicate(timeout=300)[1].strip().splitlines()[-1]
     assert process.returncode == 130
     assert read_records(metrics.parent)
     assert not (tmp_path / "o" / "fadas-3" / "summary.json").exists()
     said = run_fadas("report", tmp_path / "o", code=2).stderr
-    assert "not finished: fadas-3; wait for them, or continue interrupted runs with the same command and --res" in said
+    assert "fadas-3; wait for them; if they were interrupted, run the same command with --resume" in said
     again = ["run", DEMO, "--only", "fadas", "--seed", "3", "--out", tmp_path / "o"]
     assert "continue it with --resume, or start over with --overwrite" in run_fadas(*again, code=2).stderr
     assert "exclude each other" in run_fadas(*again, "--resume", "--overwrite", code=2).stderr
     assert "continued after step" in run_fadas(*again, "--resume").stderr
     assert [line["step"] for line in read_records(metrics.parent)] == list(range(1, 501))
     assert not list(metrics.parent.glob("checkpoint*"))
+
+
+def test_parallel_runs_write_the_files_of_serial_ones(tmp_path):
+    short = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--set", "run.seeds=[1,2]"]
+    options = ["run", DEMO, "--only", "fadas,fedbuff", *short, "--no-report", "--out"]
+    one, two = run_fadas(*options, tmp_path / "one"), run_fadas(*options, tmp_path / "two", "-j", "2")
+    names = {f"{label}-{seed}" for label in ("fadas", "fedbuff") for seed in (1, 2)}
+    assert {line.split(":")[0] for line in two.stderr.splitlines()} >= names
+    assert len(one.stderr.splitlines()) == len(two.stderr.splitlines())
+    for name in names:
+        for file in ("metrics.jsonl", "model.safetensors", "config.toml"):
+            assert (tmp_path / "one" / name / file).read_bytes() == (tmp_path / "two" / name / file).read_bytes()
+    again = run_fadas(*options, tmp_path / "two", "-j", "2").stderr
+    assert again.count("skipped, it has finished in") == 4
+
+
+def test_parallel_runs_that_diverge_are_named(tmp_path):
+    wild = ["--set", "algorithms.fedbuff.eta=1e30", "--set", "local.lr=1e30"]
+    done = run_fadas("run", DEMO, "--only", "fadas,fedbuff", *SMALL, *wild, "-j", "2", "--out", tmp_path, code=3)
+    assert "diverged" in done.stderr
 
 
 def test_run_stops_at_target(tmp_path):

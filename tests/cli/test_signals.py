@@ -124,6 +124,7 @@ def test_signal_while_sweep_starts_workers_ends_them(folder, number, children):
     assert told == "run the same command to continue"
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("number", SIGNALS)
 def test_signal_while_run_starts_workers_leaves_checkpoint(folder, number):
     arguments = ["run", "x.toml", "--executor", "processes", "--set", "run.steps=400", "--set", "executor.workers=3"]

@@ -10,6 +10,14 @@ def test_view_adds_up_losses_of_same_reason(tmp_path):
     assert "expired 15" in draw_runs(Follower(tmp_path / "fadas-0"))
 
 
+def test_view_tells_killed_run_from_running_one(tmp_path):
+    writer = open_writer(tmp_path / "fadas-0", LIVE_TABLES)
+    writer.append(make_record(1, 0.25))
+    assert "not running" not in draw_runs(Follower(tmp_path / "fadas-0"))
+    writer.close()
+    assert "not running" in draw_runs(Follower(tmp_path / "fadas-0"))
+
+
 def test_view_shows_diverged_run(tmp_path):
     for name, lines in (("one-0", [make_record(1, 0.25)]), ("none-0", [])):
         writer = open_writer(tmp_path / name, LIVE_TABLES)

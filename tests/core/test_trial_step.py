@@ -41,6 +41,11 @@ class DoublePrecision:
         return (x + delta).double(), {}
 
 
+class Counting:
+    def apply(self, x, delta, slots, eta):
+        return x + delta, {"t": slots.get("t", 0) + 1}
+
+
 class CallCounting:
     calls = 0
 
@@ -56,10 +61,11 @@ class CallCounting:
         (Algorithm(Normalising()), "writes to the delta of an update"),
         (Algorithm(Mean(), Shortening()), r"torch.float32 of shape \[2\], not torch.float32 of shape \[4\]"),
         (Algorithm(Mean(), DoublePrecision()), "torch.float64 of shape"),
+        (Algorithm(Mean(), Counting()), r"slot 't' must be a tensor, got int; a counter is torch.tensor\(1.0\)"),
         (Algorithm(Mean(), SGD(), CallCounting()), "must depend on the step alone: it returned 1.0, and then 0.5"),
         (Algorithm(Mean(), SGD(), lambda step: torch.tensor(0.1)), "a number, got Tensor"),
     ],
-    ids=["writes", "writes-delta", "shape", "dtype", "decays", "tensor"],
+    ids=["writes", "writes-delta", "shape", "dtype", "slot", "decays", "tensor"],
 )
 def test_unfit_or_impure_parts_are_refused(algorithm, message):
     start = Model(torch.zeros(4), torch.zeros(0))

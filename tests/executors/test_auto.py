@@ -15,6 +15,7 @@ from helpers.training import LOCAL, make_plan, make_task
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.forks
 def test_auto_does_not_fork_beside_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES"):
@@ -42,6 +43,7 @@ def test_auto_tries_stacking_once_and_only_before_the_run(monkeypatch):
     assert len(trained) == 4
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     ("wide", "batch", "cores", "kind"),
     [

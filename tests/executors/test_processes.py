@@ -45,6 +45,7 @@ def train_on(executor, task, algorithm=None, checks=None):
     return measure_steps(records), model
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     "server", [{}, {"algorithm": replace(FADAS(), combine=Clipped())}, {"checks": Checks(0.1, "clip")}]
 )
@@ -60,6 +61,7 @@ def test_bits_do_not_depend_on_threads_of_parent(server):
         assert torch.get_num_threads() == 2
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("batchnorm", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_processes_agree_with_inline_and_end(batchnorm, workers):
@@ -76,6 +78,7 @@ def test_processes_agree_with_inline_and_end(batchnorm, workers):
     assert all(map(is_gone, pids))
 
 
+@pytest.mark.forks
 def test_killed_workers_are_replaced():
     task = make_task(sizes=(4, 17, 30, 8))
     executor = Processes(task, LOCAL, TIMELINE.seed, workers=2)
@@ -90,6 +93,7 @@ def test_killed_workers_are_replaced():
     assert torch.equal(simulation.server.model.params, train_on("inline", task)[1].params)
 
 
+@pytest.mark.forks
 def test_job_that_always_kills_worker_ends_run():
     task = make_task()
     inner, parent = task.loss, os.getpid()
@@ -98,6 +102,7 @@ def test_job_that_always_kills_worker_ends_run():
         train_on(Processes(task, LOCAL, 0, workers=2), task)
 
 
+@pytest.mark.forks
 def test_error_in_worker_is_reported():
     task = make_task(sizes=(17,))  # 6, 6 and 5
     inner = task.loss
@@ -114,6 +119,7 @@ def test_error_in_worker_is_reported():
     assert not executor.workers
 
 
+@pytest.mark.forks
 def test_workers_end_with_killed_parent(tmp_path):
     parent = os.fork()
     if not parent:
@@ -137,6 +143,7 @@ def test_bad_options_are_refused():
         Processes(make_task(), LOCAL, 0, device="cuda")
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_setting_decides_number_of_workers(threads):
     tables = read_experiment(DEMO, [f"executor.threads={threads}"], executor="processes")
@@ -148,6 +155,7 @@ def test_threads_setting_decides_number_of_workers(threads):
         break
 
 
+@pytest.mark.forks
 def test_evaluation_starts_no_workers():
     task = make_task()
     executor = Processes(task, LOCAL, 0, workers=2)
@@ -171,6 +179,7 @@ def task(clients: int, seed: int):
 """
 
 
+@pytest.mark.forks
 def test_worker_failure_gives_one_line_or_traceback(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "x.toml").write_text(
@@ -202,6 +211,7 @@ class LockedStream:
         pass
 
 
+@pytest.mark.forks
 def test_workers_print_past_display_of_parent(monkeypatch, capfd):
     task = make_task(clients=4)
     loss = task.loss
@@ -222,6 +232,7 @@ def test_workers_print_past_display_of_parent(monkeypatch, capfd):
     assert "hello from a worker\n" in capfd.readouterr().out
 
 
+@pytest.mark.forks
 def test_exit_in_worker_is_reported():
     task = make_task(clients=4)
     parent = os.getpid()

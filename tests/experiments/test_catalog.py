@@ -11,6 +11,7 @@ from fadas.experiments.catalog import describe_type, list_settings
 from fadas.experiments.resolve import PART_FIELDS, PARTS
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import convert, parameters_of
+from fadas.runs.sinks import SINKS
 from fadas.simulation.delays import DELAYS
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
@@ -21,7 +22,7 @@ from fadas.training.sgd import LocalSGD
 GROUPS = list_settings()
 SECTIONS = {"schedule": ScheduleSettings, "faults": Fault, "local": LocalSGD, "checks": Checks, "run": RunSettings}
 REGISTRIES = {"task": TASKS, "delays": DELAYS, "executor": EXECUTORS, "algorithms": ALGORITHMS}
-REGISTRIES |= {"local": LOCAL_TRAINERS, "rate_schedule": RATE_SCHEDULES, "step_law": STEP_LAWS}
+REGISTRIES |= {"sink": SINKS, "local": LOCAL_TRAINERS, "rate_schedule": RATE_SCHEDULES, "step_law": STEP_LAWS}
 REGISTRIES |= dict(zip(PART_FIELDS, [registry for _, registry in PARTS.values()], strict=True))
 
 
@@ -67,4 +68,5 @@ def test_concerned_entries_are_named():
 def test_types_are_words():
     assert describe_type(tuple[float, float] | None) == "list of 2 numbers"
     assert describe_type(dict[str, float]) == "table"
+    assert describe_type(tuple[str | dict[str, float], ...]) == "list of strings or tables"
     assert describe_type(str | list[int]) == "string or list of whole numbers"

@@ -2,6 +2,7 @@
 
 import fcntl
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from fadas.errors import ConfigError
 from fadas.flower.journal import Journal
 from fadas.runs import lock
 from fadas.runs.folder import checkpoints, read_summary
-from fadas.runs.reader import read_records
+from fadas.runs.reader import find_runs, read_records
 from fadas.runs.summary import summarise
 from helpers.flower import (
     NAN,
@@ -45,10 +46,15 @@ def test_interrupted_run_resumes_and_finished_run_is_left_alone(play, tmp_path, 
     newest = max(folder.glob("checkpoint-*.ckpt"))
     if damaged:
         newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match="if they were interrupted, start the app again with the same folder"):
+        find_runs(tmp_path)
     play({ONE: Node(), TWO: Node()}, steps=20, buffer=2)  # `play` checks that each recorded update is applied once
     after = (folder / "metrics.jsonl").read_bytes()
     lines = before.splitlines(keepends=True)  # the older checkpoint was written one update earlier, with an odd number
     assert after.startswith(b"".join(lines[:-1] if damaged else lines))
+    assert [line for line in play.log if re.search(r"fadas-0: continues after \d+ steps, \d+ updates$", line)]
+    assert play.log[-1].startswith("finished: 20 steps, 4")
+    assert play.log[-1].endswith(f"kept in {folder}")
     unusable = [line for line in play.log if "cannot be used" in line]
     assert len(unusable) == damaged
     assert all(newest.name in line and "its checksum is wrong" in line for line in unusable)

@@ -169,6 +169,24 @@ def test_names_of_a_package_are_copied_with_it(project):
     assert copied == {"mine/__init__.py", "mine/data/__init__.py", "mine/data/blobs.py"}
 
 
+def test_modules_that_a_task_imports_are_copied_with_it(project):
+    (project / "tools").mkdir()
+    (project / "tools" / "__init__.py").write_text("from . import deep\n")
+    (project / "tools" / "deep.py").write_text("import helper\n")
+    (project / "helper.py").write_text("import numpy, task\n")
+    (project / "unused.py").write_text("")
+    task = (project / "task.py").read_text()
+    (project / "task.py").write_text(f"{task}\n\ndef late():\n    from tools.deep import helper\n")
+    assert CliRunner().invoke(cli, ["deploy", "init", "copied", "--task", "task:make_task"]).exit_code == 0
+    copied = {path.relative_to(project / "copied").as_posix() for path in (project / "copied").rglob("*.py")}
+    assert {path for path in copied if not path.startswith("app/")} == {
+        "task.py",
+        "helper.py",
+        "tools/__init__.py",
+        "tools/deep.py",
+    }
+
+
 def test_task_of_app_takes_seed_only_where_it_has_one(monkeypatch):
     from fadas.flower import task_from_run_config
 

@@ -135,6 +135,7 @@ class _Runner:
         self.environment = {
             **os.environ,
             "COLUMNS": "100",
+            "CUDA_VISIBLE_DEVICES": "",  # the pages show a machine without a GPU
             "FADAS_ALLOW_CODE": "1",
             "FADAS_DATA": str(DATA),
             "NO_COLOR": "1",
@@ -265,7 +266,6 @@ def _with_options(line: str, options: str) -> str:
 
 def check_options(block: Block) -> None:
     """Check that the commands and options of fadas exist, without running anything."""
-    import click
     import typer
 
     from fadas.cli.app import app
@@ -275,13 +275,15 @@ def check_options(block: Block) -> None:
             continue
         command, arguments = typer.main.get_command(app), shlex.split(line)[1:]
         try:
-            while isinstance(command, click.Group):
+            while hasattr(command, "commands"):
                 context = command.make_context("fadas", list(arguments))
                 name, command, arguments = command.resolve_command(context, context._protected_args + context.args)
             command.make_context(name, list(arguments))
-        except click.exceptions.Exit:
+        except typer.Exit:
             pass  # of --help and --version
-        except click.ClickException as error:
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # typer's errors, which have no public base class
+                raise
             raise ExampleError(f"{block.place}: {line}: {error.format_message()}") from None
 
 

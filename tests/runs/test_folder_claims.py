@@ -5,6 +5,7 @@ import pytest
 from fadas.errors import Busy, Damaged, Foreign, OtherSettings, Unfinished
 from fadas.runs import folder, lock
 from fadas.runs.folder import Claim, Finished, checkpoint_name, checkpoints, claim, find_finished, read_summary
+from fadas.runs.same_run import differing_settings
 from helpers.folders import TABLES, make_record, make_summary, read_files, write_run
 from helpers.processes import hold_lock
 
@@ -92,6 +93,11 @@ def test_some_differing_settings_are_named(tmp_path):
     ):
         with pytest.raises(OtherSettings, match=f"holds a run with other settings {told}"):
             find_finished(tmp_path / "a-0", {**TABLES, **changes})
+
+
+def test_setting_that_methods_repeat_is_named_once():
+    one, two = ({"algorithms": {"a": {"local": {"lr": lr}}}, "local": {"lr": lr}} for lr in (0.1, 0.2))
+    assert differing_settings(one, two) == ["local.lr was 0.1 and is 0.2"]
 
 
 def test_unreadable_settings_are_other_settings(tmp_path):

@@ -39,7 +39,8 @@ def test_precision_is_given_or_chosen_by_executor(executor, overrides, expected)
 
 def test_executor_and_outputs_do_not_make_another_run():
     others = ["executor.workers=3", "executor.threads=2", "run.tensorboard=true", "run.checkpoint_every=7"]
-    assert same_run(resolve_demo(), resolve_demo(*others, executor="processes"))
+    sinks = """run.sinks=["mlflow", {name = "wandb", project = "x"}]"""
+    assert same_run(resolve_demo(), resolve_demo(*others, sinks, executor="processes"))
     assert not same_run(resolve_demo(), resolve_demo("local.epochs=1"))
 
 

@@ -56,6 +56,7 @@ def test_batched_agrees_with_inline(method, trainer, batchnorm):
         assert vector.abs().max() > 0
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(("method", "trainer"), [pair for pair in PAIRS if "kept" in pair[1] or pair[0] != "fedbuff"])
 def test_worker_processes_agree_with_inline_bit_for_bit(method, trainer):
     task, algorithm, local = make_task(), METHODS[method], TRAINERS[trainer]

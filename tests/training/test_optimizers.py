@@ -233,6 +233,13 @@ def test_bad_values_are_refused(make, message):
         make()
 
 
+def test_setting_named_like_a_method_is_refused():
+    with pytest.raises(TypeError, match=r"Signs\.decay is a method of LocalSGD; choose another name for the setting"):
+
+        class Signs(LocalSGD):
+            decay: float = 0.1
+
+
 def test_every_trainer_has_a_name():
     assert {make().__class__ for make in LOCAL_TRAINERS.values()} == {
         LocalSGD, Momentum, Nesterov, Adam, AdamW, AMSGrad, TorchOptimizer

@@ -11,7 +11,7 @@ from torch import nn
 
 import fadas
 from fadas.algorithms.presets import FADAS
-from fadas.errors import FadasWarning
+from fadas.errors import ConfigError, FadasWarning
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.task import cross_entropy
@@ -150,3 +150,29 @@ def test_huge_finite_data_are_not_named(recwarn):
     task.clients[2][0][:] = 3e38
     check_local_training(FlatModule(task.module()), task, LocalSGD())
     assert not [one for one in recwarn if "NaN" in str(one.message)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda y: y + 1,
+            "client 0: a label is 3, but the module's 3 outputs are for labels 0 to 2; number",
+        ),
+        (lambda y: y[:, None], r"client 0: the loss cross_entropy needs labels of shape \[n\], got \[n, 1\]; write y"),
+    ],
+)
+def test_labels_that_do_not_fit_are_named_with_a_remedy(change, message):
+    task = make_task()
+    task.clients = [(*inputs, change(labels)) for *inputs, labels in task.clients]
+    with pytest.raises(ConfigError, match=message):
+        check_local_training(FlatModule(task.module()), task, LocalSGD())
+
+
+def test_step_function_instead_of_local_training_is_refused_with_a_remedy():
+    def step(params, grads, state, t): ...
+
+    task = make_task()
+    advice = r"got step; give a step function as fadas\.training\.CustomStep\(lr, function=step\)"
+    with pytest.raises(ConfigError, match=advice):
+        simulate(plan(fadas.Schedule(1, 1), len(task.clients), steps=1), task, FADAS(), step)

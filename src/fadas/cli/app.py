@@ -11,9 +11,9 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 import fadas
-from fadas.cli import data, reproduce, results, run, signals, sweep, tools
+from fadas.cli import data, export, reproduce, results, run, signals, sweep, tools
 from fadas.cli.help import doctor, explain
-from fadas.cli.options import with_examples
+from fadas.cli.options import flag, with_examples
 from fadas.cli.projects import deploy, init
 from fadas.errors import NO_SPACE, ConfigError, Diverged, FadasWarning, Interrupted
 from fadas.report.text import show_line, show_lines
@@ -34,6 +34,7 @@ init.add_to(app)
 run.add_to(app)
 sweep.add_to(app)
 results.add_to(app)
+export.add_to(app)
 reproduce.add_to(app)
 tools.add_to(app)
 explain.add_to(app)
@@ -51,7 +52,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool, flag("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     pass
@@ -82,7 +83,8 @@ def _end(error: Exception) -> NoReturn:
     if signals.received():  # the interruption became another error, for example within an import
         _fail(_INTERRUPTED, signals.exit_code())
     if hasattr(error, "format_message"):  # the command line itself was wrong
-        _fail(error.format_message(), 2)  # pyright: ignore[reportAttributeAccessIssue]
+        message = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
+        _fail(message.replace(": Value error, ", ": "), 2)  # as typer 0.29 begins what pydantic says
     if isinstance(error, Diverged):
         _fail(str(error), 3)
     if not isinstance(error, ConfigError | OSError):

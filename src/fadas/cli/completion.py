@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import click
+import typer
 
 _SOURCE = Path(__file__).parents[1]
 REGISTRIES = {
@@ -102,7 +102,7 @@ def complete_benchmark(incomplete: str) -> list[str]:
     return _starting(registered_names("benchmarks"), incomplete)
 
 
-def complete_label(ctx: click.Context, incomplete: str) -> list[str]:
+def complete_label(ctx: typer.Context, incomplete: str) -> list[str]:
     """Propose labels of the experiment's algorithms, after those that are chosen already."""
     before, comma, last = incomplete.rpartition(",")
     chosen = before.split(",")
@@ -110,7 +110,7 @@ def complete_label(ctx: click.Context, incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in _starting(labels or registered_names("algorithms"), last)]
 
 
-def complete_profile(ctx: click.Context, incomplete: str) -> list[str]:
+def complete_profile(ctx: typer.Context, incomplete: str) -> list[str]:
     """Propose the experiment's profiles."""
     return _starting(list(_table_of(ctx, "profiles")), incomplete)
 
@@ -131,7 +131,7 @@ def _files(incomplete: str) -> Iterator[str]:
                     yield f"{folder}{slash}{path.name}"
 
 
-def _table_of(ctx: click.Context, section: str) -> dict[str, object]:
+def _table_of(ctx: typer.Context, section: str) -> dict[str, object]:
     """Return a section of the experiment file on the command line, if it can be read."""
     given = ctx.params.get("experiment") or next((word for word in ctx.args if word.endswith(".toml")), "")
     with suppress(OSError, ValueError, KeyError, TypeError):

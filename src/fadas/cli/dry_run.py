@@ -260,7 +260,7 @@ def _seconds_of(row: Row, speeds: Mapping[str, Speed]) -> float:
 
 
 def describe_time(seconds: float) -> str:
-    """Return seconds in words: "about 40 s", "about 2.5 minutes", "about 3 hours"."""
+    """Return seconds in words: "less than 1 s", "about 40 s", "about 2.5 minutes", "about 3 hours"."""
     if seconds < 60:
-        return f"about {max(1, round(seconds))} s"
+        return f"about {round(seconds)} s" if seconds >= 1 else "less than 1 s"
     return f"about {seconds / 60:.1f} minutes" if seconds < 3600 else f"about {seconds / 3600:.1f} hours"

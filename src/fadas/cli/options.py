@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,9 @@ import typer
 from fadas.cli import completion
 from fadas.errors import ConfigError, Diverged, Interrupted
 from fadas.validate import Limit, at_most
+
+# An option without a value. Typer 0.27 and newer show the type `<bool>` behind it unless it has a metavar.
+flag = partial(typer.Option, metavar="")
 
 ExperimentFile = Annotated[
     Path, typer.Argument(metavar="X.toml", help="The experiment file.", autocompletion=completion.complete_experiment)
@@ -37,7 +41,7 @@ Only = Annotated[
 
 Seed = Annotated[int | None, typer.Option(help="Use this seed instead of the experiment's seeds.")]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Json = Annotated[bool, flag("--json", help="Print JSON and nothing else.")]
 
 Executor = Annotated[
     str | None,
@@ -56,13 +60,11 @@ Profile = Annotated[
     ),
 ]
 
-AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Allow the file to name your own code, as package.module:Name.")
-]
+AllowCode = Annotated[bool, flag("--allow-code", help="Allow the file to name your own code, as package.module:Name.")]
 
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Show what would run, and estimate how long it would take. Nothing is written."),
+    flag("--dry-run", help="Show what would run, and estimate how long it would take. Nothing is written."),
 ]
 
 DataDir = Annotated[

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -15,6 +14,7 @@ from fadas.cli.options import (
     Executor,
     Set,
     check_option,
+    flag,
     raise_if_diverged,
     set_environment,
     with_advice,
@@ -42,13 +42,13 @@ Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results are ke
 class _ArtefactGroup(TyperGroup):
     """Takes the names of artefacts where other groups take the name of a subcommand."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         asks_for_help = bool(args) and args[0] in ctx.help_option_names
         if args and args[0] not in self.commands and not asks_for_help:
             args = [_RUN, *args]
         return super().parse_args(ctx, args)
 
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
         formatter.write_usage(ctx.command_path, "ARTEFACT... [OPTIONS] | list | report")
 
 
@@ -89,7 +89,7 @@ def run(
         int | None, typer.Option(min=1, help="Shorten runs to N x M updates. Stored separately; not in the report.")
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Search the grid of cells outside the paper's spread and run the best point.")
+        bool, flag("--tune", help="Search the grid of cells outside the paper's spread and run the best point.")
     ] = False,
     executor: Executor = None,
     device: Device = None,

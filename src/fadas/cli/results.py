@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fadas.cli import signals
-from fadas.cli.options import with_advice, with_examples
+from fadas.cli.options import flag, with_advice, with_examples
 from fadas.errors import Damaged, Interrupted
 
 
@@ -59,7 +59,7 @@ def _show_runs(runs: Sequence[Any], page: Path, figures: Path | None) -> None:
 @with_advice({Interrupted: "the runs continue"})
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
-    once: Annotated[bool, typer.Option("--once", help="Show the current state, and exit.")] = False,
+    once: Annotated[bool, flag("--once", help="Show the current state, and exit.")] = False,
 ) -> None:
     """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
     from fadas.cli.terminal import watch_runs

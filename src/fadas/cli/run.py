@@ -1,5 +1,6 @@
 """Commands that take an experiment: run, plan."""
 
+import time
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -21,6 +22,8 @@ from fadas.cli.options import (
     Profile,
     Seed,
     Set,
+    check_option,
+    flag,
     raise_if_diverged,
     read_tables,
     select_labels,
@@ -29,11 +32,13 @@ from fadas.cli.options import (
     with_examples,
 )
 from fadas.cli.results import show_comparison
+from fadas.cli.work import Bars, Item, ParallelWork, Work
 from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings, Unfinished
+from fadas.validate import MOST_WORKERS
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/NAME.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Rerun finished runs.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue interrupted runs from their checkpoints.")]
+Overwrite = Annotated[bool, flag("--overwrite", help="Rerun finished runs.")]
+Resume = Annotated[bool, flag("--resume", help="Continue interrupted runs from their checkpoints.")]
 
 
 @with_advice(
@@ -61,11 +66,12 @@ def run(
     out: Out = None,
     overwrite: Overwrite = False,
     resume: Resume = False,
-    report: Annotated[bool, typer.Option(help="Compare the runs at the end and write report.html.")] = True,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time, each in a process.")] = 1,
+    report: Annotated[bool, flag(help="Compare the runs at the end and write report.html.")] = True,
     dry_run: DryRun = False,
     json_: Json = False,
 ) -> None:
-    """Run the algorithms of an experiment one after the other, and compare them.
+    """Run the algorithms of an experiment with each seed, and compare them.
 
     Each run is kept in a folder of its own, `<algorithm>-<seed>`. Runs that have finished with the same settings are
     skipped. If a run diverges, the others still run, and the exit code is 3. If another process is running one, it is
@@ -77,6 +83,7 @@ def run(
     from fadas.experiments.prepare import make_plan, make_task
     from fadas.experiments.queue import RunQueue
 
+    check_option(MOST_WORKERS, jobs=jobs)
     if overwrite and resume:
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     set_environment(data_dir, allow_code)
@@ -84,26 +91,34 @@ def run(
     find_runs = partial(_find_runs, experiment, set_, profile, only, seed, executor, device, out, mode)
     if dry_run:
         with without_writing():
-            found = find_runs()
+            _, configs, root, _, finished = find_runs()
             signals.require_cleanup()
-            preview_runs(*found, json_)
+            preview_runs(configs, root, mode, finished, json_)
         return
-    configs, root, _, finished = find_runs()
+    tables, configs, root, _, finished = find_runs()
     pending = [c for c in configs if root / c.id not in finished]
     signals.require_cleanup()  # a task may come from the user's code
     # Mistakes show here, before the first run begins. All methods of a seed share the data.
     tasks = {c.seed: make_task(c) for c in {c.seed: c for c in pending}.values()}
     plans = {c.id: make_plan(c, tasks[c.seed]) for c in pending}
     diverged: list[str] = []
+    items = [Item(tables, c.label, c.seed) for c in configs]
     with Display(max(len(c.id) for c in configs), "updates") as display:
-        work = _Work(root, mode, finished, tasks, plans, display)
-        queue = RunQueue(configs, lambda config: config.id, display.say)
-        for config, summary in queue.run(work.attempt):
+        bars = Bars(display, plans)
+        if jobs > 1 and len(pending) > 1:
+            tasks.clear()  # each process makes its own
+            attempt: Any = ParallelWork(root, mode, time.time())
+        else:
+            attempt = Work(root, mode, finished, {c.id: c for c in configs}, tasks, plans, bars)
+        queue = RunQueue(items, lambda item: item.id, display.say)
+        for item, ended in queue.run(attempt, min(jobs, max(1, len(pending)))):
+            bars.end(item.id, ended)
+            summary = ended.summary
             if summary.diverged is not None:
-                display.say(f"{config.id}: diverged after step {summary.step:,}: {summary.diverged}")
-                diverged.append(config.id)
+                display.say(f"{item.id}: diverged after step {summary.step:,}: {summary.diverged}")
+                diverged.append(item.id)
             if json_:
-                print_json({**summary.as_dict(), "folder": str(root / config.id)})
+                print_json({**summary.as_dict(), "folder": str(root / item.id)})
     if report and not json_ and len(queue.skipped) < len(configs):
         show_comparison(root)
     queue.raise_if_skipped()
@@ -120,8 +135,8 @@ def _find_runs(
     device: str | None,
     out: Path | None,
     mode: Any,
-) -> tuple[list[Any], Path, Any, dict[Path, Any]]:
-    """Return the runs' settings, their folder, the mode, and the summaries of those that have finished."""
+) -> tuple[Any, list[Any], Path, Any, dict[Path, Any]]:
+    """Return the experiment, the runs' settings, their folder, the mode, and the summaries of finished runs."""
     from fadas.experiments.queue import find_finished_runs
     from fadas.experiments.resolve import experiment_seeds, resolve
 
@@ -129,79 +144,7 @@ def _find_runs(
     labels = select_labels(tables, only)
     configs = [resolve(tables, label, one) for one in experiment_seeds(tables) for label in labels]
     root = out or Path("runs") / tables["name"]
-    return configs, root, mode, find_finished_runs({root / c.id: c.tables for c in configs}, mode)
-
-
-class _Work:
-    """What the command does with each run."""
-
-    def __init__(self, root: Path, mode: Any, finished: Any, tasks: Any, plans: Any, display: Any) -> None:
-        self.root, self.mode, self.finished = root, mode, finished
-        self.tasks, self.plans, self.display = tasks, plans, display
-        self.was_busy: set[str] = set()
-
-    def attempt(self, config: Any) -> Any:
-        """Run a configuration, unless it has finished. Return its summary."""
-        folder = self.root / config.id
-        if folder not in self.finished:
-            try:
-                return self._run(config, folder)
-            except Busy:
-                self.was_busy.add(config.id)
-                raise
-        self.display.say(_describe_skipped(config.id, folder))
-        return self.finished[folder]
-
-    def _run(self, config: Any, folder: Path) -> Any:
-        from fadas.experiments.prepare import make_simulation
-        from fadas.experiments.run import execute
-        from fadas.runs.folder import Finished, claim
-
-        # Another process finished it meanwhile: do not overwrite it.
-        mode = "resume" if self.mode == "overwrite" and config.id in self.was_busy else self.mode
-        claimed = claim(folder, config.tables, mode)
-        if isinstance(claimed, Finished):
-            self.display.say(_describe_skipped(config.id, folder))
-            return claimed.summary
-        with claimed:
-            simulation = make_simulation(config, self.tasks[config.seed], self.plans[config.id])
-            if each := simulation.kept_bytes:
-                sizes = f"{_bytes(each)} between its jobs, all clients together {_bytes(each * config.clients)}"
-                self.display.say(f"{config.id}: a client keeps {sizes}")
-            bar = self.display.add(config.id, int(self.plans[config.id].statistics()["updates"]))
-            on_record = lambda r: bar.update(r.updates, _measured(simulation.metric, r.metrics))  # noqa: E731
-            summary = execute(config, simulation, claimed, on_record, self.display.say)
-        if summary.diverged is None:
-            bar.finish(_describe(summary), summary.updates)
-        return summary
-
-
-def _bytes(count: int) -> str:
-    unit, name = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if count >= pair[0]), (1, "bytes"))
-    return f"{count / unit:,.3g} {name}"
-
-
-def _measured(metric: Any, metrics: dict[str, float] | None) -> str | None:
-    value = metric.value(metrics)
-    return None if value is None else f"{metric.name} {metric.text(value)}"
-
-
-def _describe_skipped(name: str, folder: Path) -> str:
-    """Return what to say of a run that has finished."""
-    advice = "data files are not compared; --overwrite runs it again"
-    return f"{name}: skipped, it has finished in {folder} ({advice})"
-
-
-def _describe(summary: Any) -> str:
-    """Return a summary on one line."""
-    parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates", f"virtual time {summary.time:.1f}"]
-    if measured := _measured(summary.judged_by, summary.metrics):
-        parts.append(measured)
-    if refused := sum(summary.refused.values()):
-        parts.append(f"{refused:,} updates refused")
-    if spent := summary.privacy:
-        parts.append(f"epsilon {spent['epsilon']:.2f} at delta {spent['delta']:g}")
-    return ", ".join([*parts, f"{summary.wall:.1f} s"])
+    return tables, configs, root, mode, find_finished_runs({root / c.id: c.tables for c in configs}, mode)
 
 
 def plan(
@@ -284,7 +227,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=with_examples("fadas demo", "fadas demo --only fadas-da,fedbuff --seed 1"))(demo)
     app.command(
         epilog=with_examples(
-            "fadas run experiment.toml --dry-run",
+            "fadas run experiment.toml -j 2 --dry-run",
             "fadas run experiment.toml --only fadas,fadas-da --set run.updates=100 --out runs/short",
         )
     )(run)

@@ -21,6 +21,7 @@ from fadas.cli.options import (
     Seed,
     Set,
     check_option,
+    flag,
     raise_if_diverged,
     read_tables,
     select_labels,
@@ -56,7 +57,7 @@ def sweep(
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs at a time.")] = 1,
     halving: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--halving",
             help="Run all points an eighth of the way, the best quarter to half, its best quarter to the end.",
         ),

@@ -27,6 +27,7 @@ from fadas.errors import ConfigError
 from fadas.report.text import show_line
 from fadas.runs.folder import CONFIG
 from fadas.runs.follower import Follower
+from fadas.runs.lock import is_held
 from fadas.runs.serialization import to_json
 
 _CLIENTS = 12  # the clients that are shown: those that reported last
@@ -174,6 +175,8 @@ def draw_runs(followers: list[Follower]) -> RenderableType:
 
 def _draw_run(follower: Follower) -> list[RenderableType]:
     last, outcome, left = follower.last, follower.outcome, follower.seconds_left
+    if not (outcome or is_held(follower.folder)):
+        outcome = "not running"
     if not last:
         state = outcome or "waiting for the first step"
         return [_plain(follower.name), ProgressBar(1.0, 0.0, 20), state, *[""] * 5]
@@ -198,9 +201,9 @@ def _describe_lost(follower: Follower) -> str:
 
 
 def _draw_clients(follower: Follower) -> Table:
-    """Return a table of the clients that reported last."""
+    """Return a table of the clients that reported last. Records do not name clients without an accepted update."""
     head = ("client", "updates", "mean time of a job", "last tau", "last update at")
-    title = _plain(f"clients of {follower.name}", "table.title")
+    title = _plain(f"clients of {follower.name} with an accepted update", "table.title")
     table = Table(*head, box=SIMPLE_HEAD, pad_edge=False, title=title)
     recent = sorted(follower.clients.items(), key=lambda item: -item[1].end)
     for client, activity in recent[:_CLIENTS]:

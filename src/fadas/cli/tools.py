@@ -18,7 +18,7 @@ def list_(
         str | None, typer.Argument(metavar="KIND", help="Only this kind, such as tasks. Default: all.")
     ] = None,
 ) -> None:
-    """List what an experiment can use: algorithms and their parts, delay models, tasks and executors."""
+    """List what an experiment can use: algorithms and their parts, delay models, tasks, executors and sinks."""
     from fadas.algorithms.combine import COMBINES
     from fadas.algorithms.companions import COMPANIONS
     from fadas.algorithms.optimizers import OPTIMIZERS
@@ -26,6 +26,7 @@ def list_(
     from fadas.algorithms.step_sizes import STEP_SIZES
     from fadas.cli.terminal import print_table
     from fadas.executors import EXECUTORS
+    from fadas.runs.sinks import SINKS
     from fadas.simulation.delays import DELAYS
     from fadas.tasks import TASKS
     from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, STEP_LAWS
@@ -42,6 +43,7 @@ def list_(
         "step laws": STEP_LAWS,
         "tasks": TASKS,
         "executors": EXECUTORS,
+        "sinks": SINKS,
     }
     if kind is not None and kind not in registries:
         raise unknown_name("kind", kind, registries)

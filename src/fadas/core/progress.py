@@ -31,6 +31,13 @@ class Progress:
         else:
             self.dropped += 1
 
+    def describe(self, server: Server) -> str:
+        """Return the counters in words, such as "30 steps, 60 updates, 1 refused"."""
+        counts = {"steps": server.state.version, "updates": self.updates}
+        lost = {"refused": server.refused.total(), "jobs dropped": self.dropped, "jobs expired": self.expired}
+        counts |= {name: count for name, count in lost.items() if count}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
     def record(
         self,
         server: Server,

@@ -42,6 +42,11 @@ def trial_step(algorithm: UpdateRule, start: Model, updates: Sequence[Update], c
         raise ConfigError("the combine rule or the optimizer writes to x_t, which others share; return a new tensor")
     if not all(torch.allclose(*pair, rtol=0, atol=0, equal_nan=True) for pair in zip(deltas, reported, strict=True)):
         raise ConfigError("the combine rule or the optimizer writes to the delta of an update; return a new tensor")
+    for name, slot in after.slots.items():
+        if not isinstance(cast(Any, slot), torch.Tensor):
+            raise ConfigError(
+                f"slot {name!r} must be a tensor, got {type(slot).__name__}; a counter is torch.tensor(1.0)"
+            )
     x = after.model.params
     if (x.shape, x.dtype) != (before.shape, before.dtype):
         shapes = f"{x.dtype} of shape {list(x.shape)}, not {before.dtype} of shape {list(before.shape)}"

@@ -14,6 +14,8 @@ from fadas.validate import whole_number
 SECTIONS = ("name", "task", "schedule", "delays", "faults", "local", "checks", "executor", "run", "algorithms", "sweep")
 OWN_SECTIONS = ("local", "schedule", "run")  # sections that an algorithm may override for itself
 _RUN_KEYS = ("format", "code", "precision")  # keys of a run's config.toml that each run determines for itself
+_PATHS = (("task", "path"), ("task", "test"), ("task", "weights"), ("delays", "path"))  # settings that may hold paths
+_FILES = (".csv", ".parquet", ".npz", ".safetensors")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _LETTERS = "at most 100 letters, digits, '.', '_', '+' and '-'"
 
@@ -46,9 +48,9 @@ def read_experiment(
         if profile not in profiles:
             raise unknown_name("profile", profile, profiles) if profiles else ConfigError(f"{path} has no profiles")
         tables = _apply_profile(tables, as_table(profiles[profile], f"profiles.{profile}"), f"profiles.{profile}")
-    for section in ("task", "delays"):  # a path in the file is relative to the file
-        if _has_setting(tables, f"{section}.path") and isinstance(tables[section]["path"], str):
-            tables[section]["path"] = str((path.parent / tables[section]["path"]).resolve())
+    for section, key in _PATHS:  # a path in the file is relative to the file
+        if _has_setting(tables, f"{section}.{key}") and _is_path(key, tables[section][key]):
+            tables[section][key] = str((path.parent / tables[section][key]).resolve())
     _switch_executor(tables, executor, overrides)
     for override in overrides:
         _override(tables, *_parse_override(override), f"--set {override}")
@@ -56,6 +58,11 @@ def read_experiment(
         _override(tables, key, value, key)
     _check_form(tables, path)
     return tables
+
+
+def _is_path(key: str, value: Any) -> bool:
+    """Return whether a value names a file or folder. A task of the user's own may mean something else by some keys."""
+    return isinstance(value, str) and (key == "path" or value.lower().endswith(_FILES))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

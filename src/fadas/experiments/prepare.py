@@ -16,7 +16,8 @@ from fadas.runs.serialization import to_json
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
-from fadas.tasks.task import Task
+from fadas.tasks.metrics import choose_metrics
+from fadas.tasks.task import Task, set_weights
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_UPDATES, InvalidValue
 
@@ -43,6 +44,10 @@ def make_task(config: RunConfig) -> Task:
         raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
     if len(task.clients) != config.clients:
         raise ConfigError(f"task.clients is {config.clients}, but the task has {len(task.clients)} clients")
+    if config.task_metrics:
+        task.metrics = choose_metrics(config.task_metrics)
+    if config.weights:
+        set_weights(task, config.weights, config.seed, "task.weights")
     return task
 
 

@@ -43,9 +43,12 @@ from fadas.registry import (
     parameters_of,
 )
 from fadas.runs.serialization import flatten
+from fadas.runs.sinks import SINKS, check_sinks
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
+from fadas.tasks.metrics import take_metrics
+from fadas.tasks.weights import StartWeights, take_weights
 from fadas.training import RATE_SCHEDULES, STEP_LAWS
 from fadas.training.settings import COMPANION, DEFAULT_TRAINER, local_from_table, trainer_factory
 from fadas.training.sgd import LocalSGD
@@ -89,13 +92,13 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         algorithm.local_training(local)
     except ConfigError as error:  # before any run of the experiment
         raise ConfigError(f"{where}: {error}") from None
-    run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run")
+    run = _with_sinks(build(RunSettings, {**sections["run"], "seeds": [seed]}, "run"))
     checks = build(Checks, sections["checks"], "checks")
     delays, delays_table = _make_delays(sections["delays"])
     faults = {
         name: build(Fault, as_table(f, f"faults.{name}"), f"faults.{name}") for name, f in sections["faults"].items()
     }
-    task = _make_task(sections["task"], seed)
+    task, metrics, weights = _make_task(sections["task"], seed)
     clients = task.table["clients"]
     if schedule.concurrency > clients:
         raise ConfigError(f"schedule: concurrency ({schedule.concurrency}) exceeds the number of clients ({clients})")
@@ -113,7 +116,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         "checks": asdict(checks),
         "local": local_table,
         "executor": executor.table,
-        "run": asdict(run),
+        "run": {key: value for key, value in asdict(run).items() if key != "sinks" or value},
         "algorithms": {label: {**algorithm_table, "schedule": schedule.as_table()}},
         "schedule": {"concurrency": schedule.concurrency, "buffer": schedule.buffer},
         "precision": executor.precision,
@@ -133,11 +136,13 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         checks=checks,
         run=run,
         make_task=task.make,
+        task_metrics=metrics,
+        weights=weights,
         make_executor=executor.make,
         traits=executor.traits,
         train_device=executor.device,
         threads=executor.threads,
-        tables=_to_plain(resolved),
+        tables=to_plain(resolved),
     )
 
 
@@ -145,6 +150,13 @@ def experiment_seeds(tables: Table) -> tuple[int, ...]:
     """Return the seeds of an experiment."""
     section = as_table(tables.get("run", {}), "run")
     return build(RunSettings, {"steps": 1, **section}, "run").seeds  # an algorithm may have limits of its own
+
+
+def _with_sinks(run: RunSettings) -> RunSettings:
+    """Return the settings with each sink as a complete table, also sinks with a short form such as `tensorboard`."""
+    sinks = check_sinks(run.sinks, "run.sinks")
+    short = [name for name in SINKS if getattr(run, name, False) and name not in [sink["name"] for sink in sinks]]
+    return replace(run, sinks=(*sinks, *check_sinks(short, "run.sinks")))
 
 
 def _merge_sections(
@@ -241,15 +253,22 @@ def _choose(
     return _Named(factory, partial(factory, **values), {"name": name, **values})
 
 
-def _make_task(section: Table, seed: int) -> _Named:
-    if "clients" in section and "name" in section:
-        takes, _ = parameters_of(lookup(TASKS, "task", section["name"]), "task")
-        if "clients" not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-            raise ConfigError(f"the task {section['name']!r} must take the argument `clients`")
-    task = _choose(TASKS, section, "task", {"seed": seed})
+def _make_task(given: Table, seed: int) -> tuple[_Named, tuple[str, ...] | None, StartWeights | None]:
+    section = dict(given)
+    takes = parameters_of(lookup(TASKS, "task", section["name"]), "task")[0] if "name" in section else {}
+    weights = take_weights(section, takes, "task.")
+    metrics = take_metrics(section, takes)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    if "clients" in section and "name" in section and "clients" not in takes and not open_ended:
+        raise ConfigError(f"the task {section['name']!r} must take the argument `clients`")
+    task = _choose(TASKS, section, "task", {"seed": seed}, also_known=("weights", "metrics"))
     if not isinstance(task.table.get("clients"), int):
         raise ConfigError("task.clients (the number of clients) is missing")
-    return task
+    if weights:
+        task.table.update({"weights": weights.path, "weights_digest": weights.digest})
+    if metrics is not None:
+        task.table["metrics"] = list(metrics)
+    return task, metrics, weights
 
 
 @dataclass(frozen=True)
@@ -356,12 +375,12 @@ def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
     return delays, {**chosen.table, **{key: getattr(delays, key) for key in DELAY_KEYS}}
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return only what TOML can hold: no None, no tuples."""
     if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items() if item is not None}
+        return {key: to_plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_to_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if not isinstance(value, str | bool | int | float):
         raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
     return value

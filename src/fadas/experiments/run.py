@@ -3,7 +3,7 @@
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, FadasWarning
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.provenance import provenance
 from fadas.experiments.settings import RunConfig, RunSettings
+from fadas.report.run_figures import save_run_figures
 from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
 from fadas.runs.folder import CLIENTS, METRICS, MODEL, PARTITION, Claim, checkpoints
-from fadas.runs.reader import read_clients_records
+from fadas.runs.reader import read_clients_records, written_records
 from fadas.runs.serialization import atomic_file
-from fadas.runs.sinks import SINKS
+from fadas.runs.sinks import Sink, make_sinks
 from fadas.runs.summary import Outcome, Summary, Tally
-from fadas.runs.writer import NOTHING, Writer, valid_clients_length, valid_length, written_records
+from fadas.runs.writer import NOTHING, Writer, valid_clients_length, valid_length
 from fadas.simulation.simulator import Simulation
 from fadas.simulation.snapshot import restore, take
 
@@ -38,6 +39,7 @@ def execute(
     claim: Claim,
     on_record: OnRecord = lambda record: None,
     say: Say = lambda text: None,
+    sinks: Sequence[Sink] = (),
 ) -> Summary:
     """Run a simulation to its end, write its folder and return its summary.
 
@@ -50,6 +52,7 @@ def execute(
         claim: The right to write the run's folder, from `fadas.runs.folder.claim`. It is released at the end.
         on_record: A function that receives the record of each server step.
         say: A function that receives messages.
+        sinks: Other receivers of the records, besides those in the run's settings.
 
     Raises:
         Interrupted: The run was stopped by Ctrl-C or SIGTERM. Its checkpoint is on disk.
@@ -60,7 +63,7 @@ def execute(
         >>> claimed = claim(Path("runs/mine/fadas-0"), config.tables)
         >>> summary = execute(config, make_simulation(config, task, make_plan(config, task)), claimed)
     """
-    summary = execute_until(config, simulation, claim, None, on_record, say)
+    summary = execute_until(config, simulation, claim, None, on_record, say, sinks)
     assert isinstance(summary, Summary)
     return summary
 
@@ -72,6 +75,7 @@ def execute_until(
     pause_at: float | None,
     on_record: OnRecord = lambda record: None,
     say: Say = lambda text: None,
+    sinks: Sequence[Sink] = (),
 ) -> Outcome:
     """Like `execute`, but pause after `pause_at` client updates.
 
@@ -79,7 +83,7 @@ def execute_until(
     """
     with _stop_on_signals(simulation):
         try:
-            run = _Execution(config, simulation, claim, say)
+            run = _Execution(config, simulation, claim, say, sinks)
         except BaseException:
             claim.release()
             raise
@@ -98,6 +102,40 @@ def execute_until(
             run.close()
 
 
+def iterate(config: RunConfig, simulation: Simulation, claim: Claim, sinks: Sequence[Sink] = ()) -> Iterator[Record]:
+    """Yield the records of a run while it writes its folder. Those that are on disk already come first.
+
+    An iteration that is ended early leaves a checkpoint.
+
+    Args:
+        config: The run's settings.
+        simulation: The run.
+        claim: The right to write the run's folder. It is released at the end.
+        sinks: Other receivers of the records, besides those in the run's settings.
+
+    Raises:
+        Diverged: Training diverged. The summary says so.
+    """
+    try:
+        run = _Execution(config, simulation, claim, lambda text: None, sinks)
+    except BaseException:
+        claim.release()
+        raise
+    try:
+        yield from [record for record in written_records(claim.folder) if record.step]
+        yield from run.records()
+        if not simulation.complete:
+            run.save_now()
+        elif (summary := run.end()).diverged is not None:
+            raise Diverged(summary.diverged)
+    except GeneratorExit:
+        if not simulation.complete:
+            run.save_now()
+        raise
+    finally:
+        run.close()
+
+
 def training_threads(config: RunConfig, simulation: Simulation) -> int:
     """Return the number of torch threads with which this process runs a simulation."""
     small = simulation.server.model.params.numel() < _SMALL
@@ -107,18 +145,20 @@ def training_threads(config: RunConfig, simulation: Simulation) -> int:
 class _Execution:
     """One run: the simulation, the folder that is written, and the checkpoints."""
 
-    def __init__(self, config: RunConfig, simulation: Simulation, claim: Claim, say: Say) -> None:
+    def __init__(
+        self, config: RunConfig, simulation: Simulation, claim: Claim, say: Say, sinks: Sequence[Sink]
+    ) -> None:
         self.config, self.simulation, self.folder = config, simulation, claim.folder
         self.origin = provenance(config)  # before training: the tree may change meanwhile
         self.commits = [self.origin["commit"]]
-        sinks = [make() for name, make in SINKS.items() if getattr(config.run, name)]
         self.kept_clients = 0  # bytes of clients.jsonl
+        sinks = make_sinks([*config.run.sinks, *sinks], "run.sinks")
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None:
             _check_target(simulation, config.run)
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
-        self.writer = Writer(claim, kept, sinks, self.kept_clients)
+        self.writer = Writer(claim, kept, sinks, save_run_figures, self.kept_clients)
         self.tally, self.last = Tally(config.run.target, simulation.metric), None
         for record in () if kept is None else written_records(self.folder):
             self.tally.add(record)
@@ -128,28 +168,43 @@ class _Execution:
         self.keeps_best = config.run.keep == "best"
         self.checkpoints = BackgroundWriter()
         self.save_is_due = False
+        self.diverged: str | None = None
         tiers = simulation.plan.tiers if simulation.plan.clients <= _MOST_CLIENTS else None
         if partition := {k: v for k, v in (("counts", simulation.task.label_counts()), ("tiers", tiers)) if v}:
             self.writer.write_json(PARTITION, partition)
 
     def play(self, on_record: OnRecord, pause_at: float | None) -> Outcome:
+        simulation = self.simulation
+        for record in self.records():
+            on_record(record)
+            if pause_at is not None and record.updates >= pause_at and not simulation.complete:
+                return self._pause()
+        if self.diverged is None and not simulation.complete:
+            step = self.save_now()
+            raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
+        return self.end()
+
+    def records(self) -> Iterator[Record]:
+        """Train, write each record and yield it. Save a checkpoint when one is due."""
         simulation, patience = self.simulation, self.config.run.patience
         if self.tally.is_empty and (initial := simulation.initial):
             self._take(initial)
         try:
-            for record in simulation:
+            for record in simulation.records():
                 self._take(record)
                 if patience and self.tally.since_best >= patience:
                     simulation.complete = True
-                on_record(record)
+                yield record
                 self._save_if_due(record.step)
-                if pause_at is not None and record.updates >= pause_at and not simulation.complete:
-                    return self._pause()
         except Diverged as error:
-            return self._finish(str(error))
-        if not simulation.complete:
-            step = self._save_now()
-            raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
+            self.diverged = str(error)
+            simulation.complete = True
+
+    def end(self) -> Summary:
+        """End a run that is complete."""
+        simulation = self.simulation
+        if self.diverged is not None:
+            return self._finish(self.diverged)
         if self.tally.lacks_evaluation:  # an update refused after this record made it the last
             self.writer.replace_last(self.tally.add_evaluation(simulation.metrics))
         self._take_clients()  # the last model is evaluated in any case
@@ -187,13 +242,13 @@ class _Execution:
         self.checkpoints.write(self.folder, values["version"], tensors, values)
         return values["version"]
 
-    def _save_now(self) -> int:
+    def save_now(self) -> int:
         step = self._save()
         self.checkpoints.wait()
         return step
 
     def _pause(self) -> Outcome:
-        step = self._save_now()
+        step = self.save_now()
         if self.simulation.stopped:
             raise Interrupted(f"interrupted after step {step}, kept in {self.folder}")
         for older in checkpoints(self.folder)[1:]:  # many runs may be paused: one checkpoint each is enough

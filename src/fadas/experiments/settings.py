@@ -1,7 +1,7 @@
 """The typed settings of one run: one algorithm, one seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
@@ -12,6 +12,7 @@ from fadas.core.update_checks import Checks
 from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
 from fadas.simulation.delays import Delays
+from fadas.tasks.weights import StartWeights
 from fadas.training.sgd import LocalSGD
 from fadas.validate import MOST_BUFFER, MOST_SEEDS, MOST_STEPS, InvalidValue, at_least, at_most, positive, whole_number
 
@@ -68,13 +69,16 @@ class RunSettings:
         keep: Which model the run's folder keeps: that of the last step, or of the best evaluation.
         seeds: The seeds. Each method runs once with each seed.
         checkpoint_every: The number of server steps between checkpoints. 0: no checkpoints.
-        tensorboard: Also write TensorBoard events. This needs the extra `tensorboard`.
+        tensorboard: Short for "tensorboard" in `sinks`.
+        sinks: Trackers that also receive the run: "tensorboard", "wandb", "mlflow", or "module:Name". A table has the
+            name and the sink's own settings. Each needs the extra of its name.
 
     Example:
         >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
         >>> RunSettings(steps=500, checkpoint_every=10, patience=20, keep="best")
         >>> RunSettings(updates=2500, clients_eval_every="500 updates")
         >>> RunSettings(time=250.0, eval_every="50 updates", metric="score", better="higher", format="percent")
+        >>> RunSettings(steps=500, sinks=("tensorboard", {"name": "wandb", "project": "x"}))
     """
 
     steps: int | None = None
@@ -92,6 +96,7 @@ class RunSettings:
     seeds: tuple[int, ...] = (0,)
     checkpoint_every: int = 50
     tensorboard: bool = False
+    sinks: tuple[str | dict[str, Any], ...] = field(default=(), hash=False)  # tables cannot be hashed
 
     def __post_init__(self) -> None:
         if self.steps is None and self.updates is None and self.time is None:
@@ -141,6 +146,8 @@ class RunConfig:
         checks: The checks that an update must pass.
         run: Limits, evaluation, checkpoints.
         make_task: Makes the task.
+        task_metrics: The names of ready metrics that the task measures. None: its own.
+        weights: The file of weights that training starts from. None: the task's own.
         make_executor: Makes the executor, called with task, local and seed.
         traits: Facts about the executor that are known before it is made.
         train_device: Where clients train.
@@ -160,6 +167,8 @@ class RunConfig:
     checks: Checks
     run: RunSettings
     make_task: Callable[[], Any]
+    task_metrics: tuple[str, ...] | None
+    weights: StartWeights | None
     make_executor: Callable[..., Any]
     traits: ExecutorTraits
     train_device: str

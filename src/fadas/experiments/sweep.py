@@ -15,9 +15,9 @@ from fadas.experiments.experiment_file import put_setting
 from fadas.experiments.resolve import resolve
 from fadas.registry import Table, lookup, parameters_of
 from fadas.runs.folder import Finished, claim, find_finished
+from fadas.runs.reader import written_records
 from fadas.runs.serialization import flatten
 from fadas.runs.summary import Outcome, Tally
-from fadas.runs.writer import written_records
 from fadas.tasks import TASKS
 from fadas.validate import MOST_POINTS, shorten
 

@@ -6,6 +6,7 @@
 | `options.py`    | its settings; what an app's run config says                               |
 | `client.py`     | what a node does with a train message                                     |
 | `federation.py` | one run: the messages under way, the replies, the server                  |
+| `evaluator.py`  | when a model is evaluated, and what was measured                          |
 | `roster.py`     | which node is which client, and who is connected                          |
 | `mailbox.py`    | the messages under way                                                    |
 | `saved_run.py`  | what a checkpoint holds beside the server, checked                        |

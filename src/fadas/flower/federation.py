@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any
@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from torch import Tensor
 
-from fadas.core.interval import Position
 from fadas.core.ledger import Job, Ledger
 from fadas.core.model import Update
 from fadas.core.progress import Progress, Span, mean_loss
@@ -25,6 +24,7 @@ from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.trial_step import try_one_step
 from fadas.errors import Diverged
 from fadas.flower.arrays import ArrayLayout
+from fadas.flower.evaluator import EvaluateFn, Evaluator
 from fadas.flower.journal import Journal
 from fadas.flower.mailbox import Mailbox
 from fadas.flower.messages import error_reason, job_seed, parse_reply, train_message
@@ -52,11 +52,11 @@ class Federation:
         grid: Grid,
         initial: ArrayRecord,
         train_config: ConfigRecord,
-        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        evaluate: EvaluateFn | None,
         steps: int,
     ) -> None:
-        self.options, self.grid, self.evaluate, self.train_config = options, grid, evaluate, train_config
-        self.steps = steps
+        self.options, self.grid, self.train_config, self.steps = options, grid, train_config, steps
+        self.evaluator = Evaluator(evaluate, options.interval, steps)
         self.layout = ArrayLayout(initial, options.trainable)
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
         self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)
@@ -68,12 +68,11 @@ class Federation:
         self.progress = Progress()
         self.failures: Counter[str] = Counter()  # by kind, since the last accepted update
         self.streak = 0  # the first job that was not yet assigned when these failures began
-        self.result = Result(arrays=initial)
+        self.result = Result(arrays=initial, evaluate_metrics_serverapp=self.evaluator.records)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
         self.told = float("-inf")  # when the log last said that no node is connected
         self.spare = 1  # how many nodes may fail without stopping the run, when the log last said so
-        self.position = Position(0, 0, 0.0)  # of the last record
-        self.initial: dict[str, float] | None = None  # metrics of the initial model, until the first step is recorded
+        self.initial: dict[str, float] | None = None  # metrics of the first model, until a step is recorded
         self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
         self.journal = Journal(options.folder, options, steps, self.layout.digest) if options.folder else None
 
@@ -109,14 +108,16 @@ class Federation:
         self.key, self.unpublished = saved.key or self.key, saved.unpublished
         self.begin -= saved.now
         done = server.state.version - bool(saved.unpublished)
-        self.position = Position(done, done * schedule.buffer, saved.now)
+        self.evaluator.continue_after(done, done * schedule.buffer, saved.now)
         return server.state.version
 
     def _open(self) -> None:
         """Continue the run in the folder, or begin a new one."""
         if not (self.journal and self.journal.open(self.load_state)):
             self.server.start()  # assigns no jobs yet: no node has joined
-        elif self.journal.damaged:
+            return
+        log(INFO, "%s: continues after %s", self.journal.folder, self.progress.describe(self.server))
+        if self.journal.damaged:
             self._settle_damage(self.journal)
 
     def _settle_damage(self, journal: Journal) -> None:
@@ -124,11 +125,8 @@ class Federation:
         if self.server.accountant:
             ledger = self.server.ledger
             self.server.accountant.add_unknown(job.client for job in (*ledger.buffer, *ledger.waiting))
-            log(
-                WARNING,
-                "%s: a step may have been lost after its model was sent; its privacy is charged",
-                journal.folder,
-            )
+            text = "%s: a step may have been lost after its model was sent; its privacy is charged"
+            log(WARNING, text, journal.folder)
             journal.checkpoint(self.progress.updates, self.state())
         journal.remove_damaged()
 
@@ -148,7 +146,7 @@ class Federation:
 
     def _play(self, timeout: float) -> Result:
         server, steps = self.server, self.steps
-        if self.evaluate and not server.state.version:
+        if not (self.evaluator.is_idle or server.state.version):
             self.initial = self._evaluate(0)
         if self.unpublished and self.journal:
             self._publish(self.unpublished)
@@ -176,6 +174,8 @@ class Federation:
         self.result.arrays = self.layout.to_record(server.model)
         if self.journal:
             self.journal.finish(self.result.arrays.to_torch_state_dict(), self.now(), self.key.hex())
+        place = f"kept in {self.journal.folder}" if self.journal else "not kept: no folder was given"
+        log(INFO, "finished: %s; %s", self.progress.describe(server), place)
         return self.result
 
     def _update_roster(self) -> None:
@@ -240,12 +240,12 @@ class Federation:
                 waiting += self._drop(job, "not sent")
 
     def _take(self, reply: Message) -> None:
-        id = reply.metadata.reply_to_message_id
+        id, sender = reply.metadata.reply_to_message_id, reply.metadata.src_node_id
         if id not in self.mailbox.under_way:
             reason = self.server.refuse_late(self.mailbox.jobs.get(id))
-            log(WARNING, "a reply of node %s is refused: %s", reply.metadata.src_node_id, reason)
+            log(WARNING, "a reply of node %s is refused: %s", sender, reason)
             return
-        node, sender = self.mailbox.asked[id], reply.metadata.src_node_id
+        node = self.mailbox.asked[id]
         is_notice = sender == SUPERLINK_NODE_ID and reply.has_error()  # the SuperLink says that a node is gone
         if sender != node and not is_notice:  # Flower refuses such replies too
             self.server.refused["wrong node"] += 1
@@ -341,11 +341,7 @@ class Federation:
     def _publish(self, record: Record) -> None:
         """Evaluate the model, if that is due, and write the record of its step."""
         done, loss, delays = record.step, record.train_loss, [job.tau for job in record.jobs]
-        metrics = None
-        now = Position(done, record.updates, record.time)
-        if self.evaluate and (self.options.interval.is_due(self.position, now) or done == self.steps):
-            metrics = self._evaluate(done)
-        self.position = now
+        metrics = self._evaluate(done) if self.evaluator.is_due(record) else None
         self.result.train_metrics_clientapp[done] = MetricRecord({"train_loss": loss})
         spent = " epsilon {epsilon:.4g} at delta {delta:g}".format(**record.privacy) if record.privacy else ""
         log(INFO, "step %d: tau %s, train loss %.4f %s%s", done, delays, loss, metrics or "", spent)
@@ -357,13 +353,8 @@ class Federation:
         return self.sent.pop(job.id, 0.0), self.ends.pop(job.id, 0.0)
 
     def _evaluate(self, step: int) -> dict[str, float] | None:
-        assert self.evaluate
         begin = time.monotonic()
-        record = self.evaluate(step, self.layout.to_record(self.server.model))
-        took = time.monotonic() - begin  # nobody listened to the nodes: this time does not count against them
-        self.accompanied += took
+        metrics = self.evaluator.measure(step, self.layout.to_record(self.server.model))
+        self.accompanied += (took := time.monotonic() - begin)  # nobody listened to the nodes meanwhile
         self.mailbox.postpone(took)
-        if record is None:
-            return None
-        self.result.evaluate_metrics_serverapp[step] = record
-        return {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
+        return metrics

@@ -17,13 +17,14 @@ from fadas.core.records import Record
 from fadas.core.saved_state import State
 from fadas.errors import Busy, ConfigError, Damaged, Foreign
 from fadas.flower.options import Options
+from fadas.report.run_figures import save_run_figures
 from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
 from fadas.runs.folder import CONFIG, METRICS, MODEL, SUMMARY, Claim, Finished, checkpoints, claim
-from fadas.runs.reader import read_record
+from fadas.runs.reader import read_record, written_records
 from fadas.runs.same_run import DEPLOYMENT, differing_settings
 from fadas.runs.serialization import atomic_file, parse_toml
 from fadas.runs.summary import Summary, Tally
-from fadas.runs.writer import Writer, valid_length, written_records
+from fadas.runs.writer import Writer, valid_length
 
 LoadState = Callable[[Mapping[str, Tensor], Mapping[str, Any]], int]  # returns the number of server steps
 
@@ -99,7 +100,7 @@ class Journal:
             unusable.append(path)
         if found and kept is None:
             raise self._refusal("an interrupted run, and none of its checkpoints can be used")
-        self._writer = Writer(claimed, kept)
+        self._writer = Writer(claimed, kept, self._options.sinks, save_run_figures)
         if kept is None:
             return False
         self.damaged = unusable

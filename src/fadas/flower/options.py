@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -21,9 +21,11 @@ from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, first_line
 from fadas.flower.arrays import Trainable, is_trainable
-from fadas.registry import Registry, build, check_arguments, default_arguments, lookup, parameters_of
+from fadas.registry import Registry, Table, build, check_arguments, default_arguments, lookup, parameters_of
+from fadas.runs.sinks import Sink, check_sinks, make_sinks
 from fadas.tasks import TASKS
-from fadas.tasks.task import Task
+from fadas.tasks.task import Task, set_weights
+from fadas.tasks.weights import take_weights
 from fadas.training.settings import local_from_table
 from fadas.training.sgd import LocalSGD
 from fadas.validate import one_of
@@ -42,6 +44,7 @@ _PARTS: dict[str, tuple[str, Registry]] = {
 _LOCAL_KEYS = ("lr", "epochs", "batch-size", "weight-decay")  # arguments of local training without a prefix
 _LOCAL_DOTTED = re.compile(r"\blocal(\.\w+)+")
 _DOTTED = re.compile(r"\balgorithm(\.\w+)+")  # how the registry names a setting
+_SINKS_DOTTED = re.compile(r"\bsinks(\.\w+)+")
 
 
 def with_default_limit(schedule: Schedule, algorithm: Algorithm) -> Schedule:
@@ -72,6 +75,7 @@ class Options:
         trainable: Tells by its name whether an array is trained.
         reply: What nodes answer with.
         folder: Where the run is kept; None: nowhere.
+        sinks: Trackers that also receive the run.
         name: The name of the run's folder.
         eval_every: The interval between evaluations.
         metric: What the run is judged by.
@@ -88,6 +92,7 @@ class Options:
     trainable: Trainable = is_trainable
     reply: Reply = "arrays"
     folder: Path | None = None
+    sinks: tuple[Sink, ...] = ()
     name: str = "fadas"
     eval_every: int | str = 1
     metric: Metric | None = None
@@ -104,6 +109,8 @@ class Options:
         if not (self.deadline > 0 and self.patience >= 0 and 0 < self.poll < math.inf):
             given = f"{self.deadline}, {self.patience} and {self.poll}"
             raise ValueError(f"deadline, patience and poll are seconds, and only patience may be 0; got {given}")
+        if self.sinks and self.folder is None:
+            raise ConfigError("sinks need a folder for the run; set folder to an absolute path")
 
     @property
     def interval(self) -> Interval:
@@ -178,6 +185,38 @@ def schedule_from_run_config(config: Mapping[str, Any], algorithm: Algorithm) ->
     return schedule if per_client == "" else replace(schedule, per_client=int(per_client))
 
 
+def sinks_from_run_config(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the sinks that an app's settings name, as tables.
+
+    Args:
+        config: The run config. `sinks` holds names, with commas between them. `sinks-wandb-*` are arguments of the sink
+            "wandb", and so on.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid. The message names the app's key.
+
+    Example:
+        >>> sinks_from_run_config({"sinks": "tensorboard, wandb", "sinks-wandb-project": "x"})
+    """
+    names = [name.strip() for name in str(config.get("sinks", "")).split(",") if name.strip()]
+    given = {name: _strip(f"sinks-{name}", config) for name in names}
+    for key in config:
+        if key.startswith("sinks-") and not any(key.startswith(f"sinks-{name}-") for name in names):
+            raise ConfigError(f"{key} has no effect: sinks = {config.get('sinks', '')!r} does not name that sink")
+    tables = [{"name": name, **given[name]} for name in names]
+    try:
+        check_sinks(tables, "sinks", _find)
+    except ConfigError as error:
+        dashed = _SINKS_DOTTED.sub(lambda found: re.sub("[._]", "-", found[0]), str(error))
+        raise ConfigError(dashed) from None
+    return tables
+
+
+def prepare_sinks(given: Sequence[Sink | str | Table]) -> tuple[Sink, ...]:
+    """Return sinks, made of their names and arguments."""
+    return tuple(make_sinks(given, "sinks", _find))
+
+
 def _strip(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stands under a prefix, by the rest of the key."""
     begin = f"{prefix}-"
@@ -218,10 +257,11 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
 
     Args:
         config: The run config. `task` is a name of `fadas list`, or the user's own function as "module:function".
-            `task-*` are its arguments, `num-partitions` is the number of clients.
+            `task-*` are its arguments, `num-partitions` is the number of clients. `task-weights` is a safetensors file
+            with the weights that training starts from.
 
     Raises:
-        ConfigError: The task cannot be found, or does not take these arguments.
+        ConfigError: The task cannot be found, or does not take these arguments. Or the weights do not fit the network.
 
     Example:
         >>> task = task_from_run_config({"task": "digits", "num-partitions": 8, "seed": 1, "task-alpha": 0.5})
@@ -230,11 +270,14 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
     make = _find(TASKS, "task", name)
     table = {key.removeprefix("task-").replace("-", "_"): config[key] for key in config if key.startswith("task-")}
     takes, _ = parameters_of(make, name)
+    weights = take_weights(table, takes, "task-")
     common = {"clients": int(config["num-partitions"]), "seed": int(config.get("seed", 0))}
     given = {key: value for key, value in common.items() if key in takes}
     task = build(make, {**given, **table}, "task")
     if not isinstance(task, Task):
         raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
+    if weights:
+        set_weights(task, weights, common["seed"], "task-weights")
     return task
 
 

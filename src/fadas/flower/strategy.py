@@ -5,7 +5,7 @@ training, takes replies one by one as they come, and takes a server step after e
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,14 @@ from fadas.flower.options import (
     Options,
     Reply,
     algorithm_from_run_config,
+    prepare_sinks,
     schedule_from_run_config,
+    sinks_from_run_config,
     with_default_checks,
     with_default_limit,
 )
+from fadas.registry import Table
+from fadas.runs.sinks import Sink
 from fadas.validate import at_least, whole_number
 
 _FROM_RUN_CONFIG: dict[str, Callable[[Any], Any]] = {
@@ -61,6 +65,8 @@ class AsyncStrategy(Strategy):
         reply: What nodes answer with: "arrays", or "delta" for the difference from the arrays they received.
         folder: The folder to keep the run in: metrics as the simulator writes them, and a checkpoint after every
             update. Starting again with the same folder resumes the run. None: nothing is kept.
+        sinks: Trackers that also receive the run: "tensorboard", "wandb", "mlflow", a table with such a name and its
+            arguments, or an object with the methods of `fadas.runs.sinks.Sink`. They need a folder.
         name: The name of the run's folder within `folder`.
         eval_every: The interval between calls of `evaluate_fn`: a number of server steps, or a text such as
             "50 updates" or "60 seconds".
@@ -86,6 +92,7 @@ class AsyncStrategy(Strategy):
         trainable: Trainable = is_trainable,
         reply: Reply = "arrays",
         folder: str | Path | None = None,
+        sinks: Sequence[Sink | str | Table] = (),
         name: str = "fadas",
         eval_every: int | str = 1,
         metric: str | Metric | None = None,
@@ -104,6 +111,7 @@ class AsyncStrategy(Strategy):
             trainable=trainable,
             reply=reply,
             folder=None if folder is None else Path(folder),
+            sinks=prepare_sinks(sinks),
             name=name,
             eval_every=eval_every,
             metric=Metric(metric) if isinstance(metric, str) else metric,
@@ -121,8 +129,9 @@ class AsyncStrategy(Strategy):
             config: The run config. `algorithm` is the name of a preset, `algorithm-*` are its parameters.
                 `algorithm-combine`, `algorithm-optimizer` and `algorithm-step-size` exchange a part of it, and
                 `algorithm-combine-*` are parameters of the part. `concurrency`, `buffer` and `per-client` are the
-                schedule. `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `target` and `folder` are
-                options of the strategy.
+                schedule. `sinks` holds names of sinks, with commas between them, and `sinks-wandb-*` are arguments of
+                the sink "wandb". `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `target` and
+                `folder` are options of the strategy.
             options: Other options of the strategy.
 
         Example:
@@ -133,11 +142,13 @@ class AsyncStrategy(Strategy):
         if name := str(config.get("metric", "")):
             options["metric"] = Metric(name, config.get("better") or None)  # pyright: ignore[reportArgumentType]
         # In a run config an empty string says "not set"; 0 is a number like any other.
-        given = {
+        given: dict[str, Any] = {
             key.replace("-", "_"): kind(config[key])
             for key, kind in _FROM_RUN_CONFIG.items()
             if config.get(key, "") != ""
         }
+        if sinks := sinks_from_run_config(config):
+            given["sinks"] = sinks
         if not (given.get("folder") or options.get("folder")):
             log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
         name = str(config.get("algorithm", "fadas")).rpartition(":")[2]  # of "mine:Method" the last part

@@ -63,9 +63,10 @@ def blocks(results: Path) -> Iterator[Block]:
     yield Block("text", texts["lead"])
     yield Block("text", texts["decided"])
     yield Block("text", texts["released"])
-    yield Block("text", _made(results))
+    yield Block("text", f"{_made(results)} {texts['commits']}")
     if replaced := _replaced_statistics(results):
         yield Block("text", texts["replaced_statistics"].format(results=", ".join(replaced)))
+    yield Block("text", texts["overview"])
     yield _overview(results)
     yield Block("text", _delays(results))
     for readings in _all_readings():

@@ -5,7 +5,7 @@
 | `folder.py`        | the names of the files, and `claim`, which takes the right to write there          |
 | `lock.py`          | one process at a time                                                              |
 | `writer.py`        | config.toml, metrics.jsonl, summary.json                                           |
-| `sinks.py`         | other receivers of records, such as TensorBoard                                    |
+| `sinks/`           | other receivers of records: TensorBoard, Weights & Biases, MLflow                  |
 | `checkpoint.py`    | checkpoints                                                                        |
 | `summary.py`       | the fields of summary.json                                                         |
 | `reader.py`        | finished runs, read back                                                           |

@@ -97,6 +97,20 @@ def require_free(folder: Path) -> None:
         release(folder)
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder. True where that cannot be told."""
+    if not fcntl:
+        return True
+    try:
+        with (folder / NAME).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:  # locked, or a file system without locks
+        return True
+    return False
+
+
 def _close_in_child() -> None:
     """Close the lock in a forked worker. Otherwise the worker would keep the lock after its parent is killed."""
     for file in _held.values():

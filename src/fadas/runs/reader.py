@@ -1,7 +1,7 @@
 """Read runs from disk. This module does not need torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -84,6 +84,14 @@ class Run:
         metric = metric or self.metric
         found = ((record, metric.value(metrics)) for record, metrics in self.evaluations)
         return [(record, value) for record, value in found if value is not None]
+
+    @property
+    def last_clients_metrics(self) -> dict[str, list[float]] | None:
+        """The last evaluation on the clients' own test data, with NaN where it is undefined. None: there is none."""
+        if not self.clients_evaluations:
+            return None
+        last = self.clients_evaluations[-1].metrics
+        return {name: [math.nan if v is None else v for v in values] for name, values in last.items()}
 
     @property
     def clients(self) -> int:
@@ -185,6 +193,13 @@ def read_records(path: Path) -> list[Record]:
     for number, line in enumerate(read_text(path).splitlines(), 1):
         records.append(read_record(line, number, records[-1] if records else None))
     return records
+
+
+def written_records(folder: Path) -> Iterator[Record]:
+    """Yield the records in a folder's metrics.jsonl one by one. A long run's records would fill the memory."""
+    with (folder / METRICS).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            yield read_record(line, number)
 
 
 def read_record(line: str | bytes, number: int = 1, before: Record | None = None) -> Record:
@@ -334,9 +349,19 @@ def _describe_missing(folder: Path) -> str:
     if below := sorted({str(path.parents[1]) for path in folder.glob(f"*/*/{SUMMARY}")}):  # of a sweep
         return f"no finished runs in {folder}, but in {', '.join(below)}"
     if begun := unfinished_runs(folder):
-        advice = "wait for them, or continue interrupted runs with the same command and --resume"
+        again = "run the same command with --resume"
+        if any(map(_is_of_deployment, (folder / name for name in begun))):
+            again = "start the app again with the same folder"
+        advice = f"wait for them; if they were interrupted, {again}"
         return f"no finished runs in {folder}; not finished: {', '.join(begun)}; {advice}"
     return f"no finished runs in {folder}"
+
+
+def _is_of_deployment(folder: Path) -> bool:
+    try:
+        return is_deployment(read_settings(folder))
+    except (Damaged, OSError):
+        return False
 
 
 def find_runs(folder: Path) -> list[Run]:
@@ -375,6 +400,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         settings = identity(run.config)
         settings["run"].pop("seeds", None)
+        if settings["run"].pop("digest", None):  # of a run from Python, whose data and steps may depend on its seed
+            settings["run"].pop("steps", None)
         groups.setdefault(run.label, {}).setdefault(repr(settings), []).append(run)
     named: dict[str, list[Run]] = {}
     for label, by_settings in groups.items():

@@ -9,7 +9,7 @@ from fadas.runs.serialization import flatten
 
 Tables = Mapping[str, Any]
 DEPLOYMENT = "flower"  # task.name in the settings of a deployment
-_IGNORED = ("tensorboard", "checkpoint_every")  # of [run]: these do not change the results
+_IGNORED = ("tensorboard", "sinks", "checkpoint_every")  # of [run]: these do not change the results
 _MEASURED = ("steps", "metric", "better", "format", "target")  # a deployment may continue with others
 
 
@@ -22,12 +22,19 @@ def differing_settings(one: Tables, other: Tables) -> list[str]:
     """Return a description of each setting that differs."""
     before, now = flatten(identity(one)), flatten(identity(other))
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    keys = [key for key in keys if not _is_repeated(key, keys)]
     return [
         f"{key.removeprefix('code.')}.py has changed"
         if key.startswith("code.") and key in before and key in now
         else f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
         for key in keys
     ]
+
+
+def _is_repeated(key: str, keys: list[str]) -> bool:
+    """Return whether a method's own setting, such as algorithms.a.local.lr, only repeats that of the section."""
+    parts = key.split(".")
+    return parts[0] == "algorithms" and len(parts) > 3 and ".".join(parts[2:]) in keys
 
 
 def identity(tables: Tables) -> dict[str, Any]:
@@ -43,6 +50,9 @@ def identity(tables: Tables) -> dict[str, Any]:
     if is_deployment(tables):  # who may fill the buffer can change at a restart, as other checks of updates can
         section = _section(tables, "schedule")
         same["schedule"] = {key: value for key, value in section.items() if key not in ("per_client", "excess")}
+    task = _section(tables, "task")
+    if "weights_digest" in task:  # the content of the file counts, not its place
+        same["task"] = {key: value for key, value in task.items() if key != "weights"}
     return same
 
 

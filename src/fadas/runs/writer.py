@@ -6,19 +6,22 @@ summary.json holds an unfinished run.
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from fadas.core.records import ClientsRecord, Record
+from fadas.errors import FadasWarning, first_line
 from fadas.runs import lock
 from fadas.runs.folder import CLIENTS, CONFIG, METRICS, SUMMARY, Claim, is_checkpoint, remove_run
 from fadas.runs.formats import FORMAT
-from fadas.runs.reader import read_record
 from fadas.runs.serialization import to_json, to_toml, write_text
-from fadas.runs.sinks import Sink
+from fadas.runs.sinks import Guard, Sink
 from fadas.runs.summary import Summary
 
+DrawFigures = Callable[[Path, Path], None]  # writes the figures of the run in a folder to another folder
 Mark = tuple[int, str]  # bytes of a file of lines, and their checksum
 NOTHING: Mark = (0, hashlib.sha256().hexdigest())  # the mark of a file without lines
 _BLOCK = 1 << 20  # bytes that are read at once
@@ -46,12 +49,11 @@ class LineFile:
         self._file.write(text)
         self._file.flush()
 
-    def replace_last(self, table: Mapping[str, Any]) -> None:
-        """Write the last line again. No marks can be taken after that."""
+    def remove_last(self) -> None:
+        """Remove the last line. No marks can be taken after that."""
         begin = self._path.read_bytes()[:-1].rfind(b"\n") + 1
         self._file.truncate(begin)
         self._file.seek(begin)
-        self.append(table)
 
     def mark(self) -> Mark:
         """Return the length and checksum of the file, after flushing it to disk."""
@@ -69,14 +71,22 @@ class Writer:
     Args:
         claim: The right to write the folder. The writer releases it when it is closed.
         kept: How many bytes of an interrupted run's metrics.jsonl to keep. None: replace any run in the folder.
-        sinks: Additional outputs for the records.
-        kept_clients: How many bytes of its clients.jsonl to keep.
+        sinks: Additional outputs for the records. The run continues without a sink that fails.
+        draw: Writes the figures of a run that has ended to a folder, for sinks that take figures. It is called with the
+            run's folder and that folder. None: there are no figures.
+        kept_clients: How many bytes of the interrupted run's clients.jsonl to keep.
     """
 
     def __init__(
-        self, claim: Claim, kept: int | None = None, sinks: Sequence[Sink] = (), kept_clients: int = 0
+        self,
+        claim: Claim,
+        kept: int | None = None,
+        sinks: Sequence[Sink] = (),
+        draw: DrawFigures | None = None,
+        kept_clients: int = 0,
     ) -> None:
-        self.folder, self._claim, self._sinks = claim.folder, claim, sinks
+        self.folder, self._claim, self._draw = claim.folder, claim, draw
+        self._sinks, self._summary = [Guard(sink) for sink in sinks], None
         if kept is None:
             remove_run(self.folder)
             self.write_config(claim.tables)
@@ -84,8 +94,8 @@ class Writer:
         self._clients = LineFile(self.folder / CLIENTS, kept_clients) if kept_clients else None
         if not kept_clients:
             (self.folder / CLIENTS).unlink(missing_ok=True)
-        for sink in sinks:
-            sink.open(self.folder, claim.tables)
+        for sink in self._sinks:
+            sink.call("open", self.folder, claim.tables)
 
     def write_config(self, tables: Mapping[str, Any]) -> None:
         """Write the run's settings."""
@@ -95,7 +105,7 @@ class Writer:
         """Write the record of a server step."""
         self._metrics.append(record.as_dict())
         for sink in self._sinks:
-            sink.record(record)
+            sink.call("record", record)
 
     def append_clients(self, record: ClientsRecord) -> None:
         """Write an evaluation on the clients' own test data. The first one makes clients.jsonl."""
@@ -104,7 +114,8 @@ class Writer:
 
     def replace_last(self, record: Record) -> None:
         """Write the last record again. No marks can be taken after that."""
-        self._metrics.replace_last(record.as_dict())
+        self._metrics.remove_last()
+        self.append(record)
 
     def mark(self) -> Mark:
         """Return the length and checksum of metrics.jsonl, after flushing it to disk."""
@@ -127,6 +138,7 @@ class Writer:
         """Write summary.json: the run has ended."""
         lock.require_held(self.folder)
         self.write_json(SUMMARY, summary.as_dict())
+        self._summary = summary
 
     def finish(self, summary: Summary) -> None:
         """End the run: write its summary, remove its checkpoints, release the folder."""
@@ -136,17 +148,34 @@ class Writer:
         for path in self.folder.iterdir():
             if is_checkpoint(path.name):
                 path.unlink()
-        self.close(summary)
+        self.close()
 
-    def close(self, summary: Summary | None = None) -> None:
-        """Release the folder. Without a summary, the run can be resumed."""
-        for sink in self._sinks:
-            sink.close(summary)
-        self._sinks = ()
-        self._claim.release()
-        self._metrics.close()
-        if self._clients:
-            self._clients.close()
+    def close(self) -> None:
+        """Close the sinks, and release the folder. Without a summary, the run can be resumed."""
+        sinks, self._sinks = self._sinks, []
+        try:
+            if self._summary and self._draw:
+                self._send_figures([sink for sink in sinks if sink.takes_figures], self._draw)
+            for sink in sinks:
+                sink.call("close", self._summary)
+        finally:
+            self._claim.release()
+            self._metrics.close()
+            if self._clients:
+                self._clients.close()
+
+    def _send_figures(self, sinks: Sequence[Guard], draw: DrawFigures) -> None:
+        if not sinks:
+            return
+        with TemporaryDirectory(prefix="fadas-figures-") as folder:
+            try:
+                draw(self.folder, Path(folder))
+            except Exception as error:  # the run has ended well, and its files are complete
+                text = f"{self.folder}: no figures for the sinks: {type(error).__name__}: {first_line(error)}"
+                warnings.warn(text, FadasWarning, stacklevel=2)
+            paths = sorted(Path(folder).glob("*.png"))
+            for sink in sinks if paths else ():
+                sink.call("add_figures", paths)
 
 
 def valid_length(folder: Path, mark: Sequence[Any]) -> int:
@@ -165,13 +194,6 @@ def valid_clients_length(folder: Path, mark: Sequence[Any]) -> int:
         ValueError: clients.jsonl has been changed since.
     """
     return _marked_length(folder / CLIENTS, mark)
-
-
-def written_records(folder: Path) -> Iterator[Record]:
-    """Yield the records in a folder's metrics.jsonl one by one. A long run's records would fill the memory."""
-    with (folder / METRICS).open("rb") as file:
-        for number, line in enumerate(file, 1):
-            yield read_record(line, number)
 
 
 def _marked_length(path: Path, mark: Sequence[Any]) -> int:

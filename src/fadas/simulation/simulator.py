@@ -1,8 +1,8 @@
 """Simulation: play a plan through the server, training each job from its own start version."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import Tensor, nn
@@ -111,6 +111,7 @@ class Simulation:
         self._ready: dict[int, Update] = {}  # by job id: trained earlier, and kept in a snapshot
         self._left: list[Update] | None = None  # set when the executor is closed
         self._begun = False
+        self.recorder: Callable[[Simulation], Iterator[Record]] | None = None  # keeps the run in a folder
 
     @cached_property
     def initial(self) -> Record | None:
@@ -143,7 +144,16 @@ class Simulation:
         self._ready = {update.job.id: update for update in finished}
         self._submitted = set(self._ready)
 
+    def use_model(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Replace the current global model by one from disk."""
+        self._flat.module.load_state_dict(dict(state_dict))
+        self.server.state = replace(self.server.state, model=self._flat.read())
+
     def __iter__(self) -> Iterator[Record]:
+        return self.recorder(self) if self.recorder else self.records()
+
+    def records(self) -> Iterator[Record]:
+        """Train, and yield one record for each server step. Nothing is written."""
         if self._begun:
             raise RuntimeError("a simulation can be iterated once; to continue elsewhere, see fadas.snapshot")
         self._begun = True

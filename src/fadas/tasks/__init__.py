@@ -2,7 +2,8 @@
 
 | file            | what it holds                                                             |
 |-----------------|---------------------------------------------------------------------------|
-| `task.py`       | `Task`, and the default loss and accuracy                                 |
+| `task.py`       | `Task`, and the default loss                                              |
+| `metrics.py`    | ready metrics: accuracy, F1, AUC, RMSE, perplexity                        |
 | `digits.py`     | handwritten digits                                                        |
 | `cifar.py`      | CIFAR-10 and CIFAR-100                                                    |
 | `glue.py`       | RTE, MRPC and SST-2                                                       |
@@ -12,6 +13,7 @@
 | `networks.py`   | networks for 32x32 images                                                 |
 | `encoders.py`   | pre-trained text encoders with LoRA                                       |
 | `partition.py`  | how a data set is split among clients                                     |
+| `weights.py`    | weights to start from                                                     |
 | `downloads.py`  | data sets as archives: download, check, unpack                            |
 
 A task is a function that returns a `Task`. It takes `clients` and, for sweeps, `validation`: the share of training data

@@ -1,8 +1,9 @@
 """BERT-family encoders from transformers, with LoRA from peft. Both packages are imported on first use."""
 
 import copy
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -171,6 +172,13 @@ def save_adapter(module: nn.Module, folder: Path) -> None:
         content = path.read_bytes()
         path.unlink()
         path.write_bytes(content)
+
+
+def adapter_names(module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of an adapter file by the names of a classifier with LoRA. Other names stay as they are."""
+    own = module.state_dict()
+    saved = {re.sub(r"\.(modules_to_save\.)?default(?=\.)", "", name).removeprefix("encoder."): name for name in own}
+    return {name if name in own else saved.get(name, name): tensor for name, tensor in tensors.items()}
 
 
 def _load_pretrained(kind: str, encoder: str, **options: Any) -> Any:

@@ -109,8 +109,9 @@ def glue(
     metrics = {"accuracy": accuracy, "f1": f1} if name == "mrpc" else {"accuracy": accuracy}
     model = partial(encoders.lora_classifier, encoder, rank, lora_alpha, targets)
     parts, own = hold_out_tests(parts, client_test)
-    splits, save = Subsets(train, own) if own else None, encoders.save_adapter
-    return Task(model, Subsets(train, parts), test=test, metrics=metrics, save=save, client_test=splits)
+    form = {"save": encoders.save_adapter, "load": encoders.adapter_names}
+    splits = Subsets(train, own) if own else None
+    return Task(model, Subsets(train, parts), test=test, metrics=metrics, client_test=splits, **form)
 
 
 def f1(outputs: Tensor, targets: Tensor) -> Tensor:

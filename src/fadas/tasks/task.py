@@ -16,14 +16,16 @@ from torch.utils.data import Dataset
 
 from fadas.errors import ConfigError, first_line
 from fadas.rng import INIT, mix
+from fadas.tasks.metrics import Measure, accuracy, choose_metrics
+from fadas.tasks.weights import StartWeights, Weights, load_weights, read_weights
 
 Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
-Metric = Callable[[Tensor, Tensor], Tensor]  # (all outputs, all targets) -> a number
 # Stored inputs -> inputs for the module. Training passes a generator, for random augmentation; evaluation passes None.
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
 Save = Callable[[nn.Module, Path], None]
 Block = list[tuple[int, Data]]  # clients, each with its test data: all of one shape
+Load = Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -38,25 +40,6 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         torch.Size([8])
     """
     return F.cross_entropy(outputs, targets, reduction="none")
-
-
-def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of examples whose largest output is that of their label.
-
-    Args:
-        outputs: One output per class, of shape [examples, classes].
-        targets: One label per example.
-
-    Example:
-        >>> accuracy(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
-        tensor(0.5000, dtype=torch.float64)
-    """
-    classes = outputs.shape[1] if outputs.dim() > 1 else 1
-    if classes < 2 or outputs[:, 0].shape != targets.shape:  # torch would broadcast and compare something else
-        shapes = f"outputs of shape {list(outputs.shape)} and targets of shape {list(targets.shape)}"
-        needs = "accuracy needs an output per class and a label per example"
-        raise ConfigError(f"{needs}, got {shapes}; set Task.metrics to other metrics")
-    return (outputs.argmax(1) == targets).double().mean()
 
 
 def send(tensor: Tensor, device: str | torch.device) -> Tensor:
@@ -98,30 +81,39 @@ class Task:
             torch's default dtype, and labels of 64 bits.
         loss: A function of (outputs, targets). It returns one value per example, or their mean.
         test: The test data, in the form of one client's data. None: nothing is measured.
-        metrics: Functions of (all outputs, all targets) on the test data, by name. They are reported beside the loss.
-            None: the accuracy if targets are whole numbers, else none.
+        metrics: Functions of (all outputs, all targets) on the test data, by name, or the names of ready ones, such as
+            ["accuracy", "macro_f1"] (see `fadas.metrics`). They are reported beside the loss. None: the accuracy if
+            targets are whole numbers, else none.
         transform: A function of (inputs, generator) that returns the module's inputs. It runs on the device that uses
             them. With a generator it augments them at random, for training. With None it must not.
         save: A function of (module, folder) that writes a trained module, for example an adapter without its frozen
             base. None: the state dict is written.
+        weights: The weights that training starts from: tensors by name, or a safetensors file, such as a run's
+            model.safetensors. None: those of the module.
+        load: A function of (module, tensors) that returns the tensors of `weights` by the names of the module's state
+            dict, for files that `save` wrote. None: they have these names.
         client_test: Each client's own test data, in the form of `clients`. A client may have none: no examples. None:
             there are no local test splits.
 
     Example:
         >>> clients = [(torch.randn(n, 4), torch.randint(0, 2, (n,))) for n in (10, 25, 7)]
         >>> task = Task(nn.Linear(4, 2), clients, test=clients[0])
+        >>> again = Task(nn.Linear(4, 2), clients, test=clients[0], weights=task.module().state_dict())
     """
 
     model: nn.Module | Callable[[], nn.Module]
     clients: Sequence[Data]
     loss: Loss = cross_entropy
     test: Data | None = None
-    metrics: Mapping[str, Metric] | None = None
+    metrics: Mapping[str, Measure] | Sequence[str] | None = None
     transform: Transform | None = None
     save: Save | None = None
+    weights: Weights | None = None
+    load: Load | None = None
     client_test: Sequence[Data] | None = None
 
     def __post_init__(self) -> None:
+        self.metrics = choose_metrics(self.metrics)
         if not isinstance(self.clients, Subsets):
             self.clients = [_tensors(data, f"client {client}") for client, data in enumerate(self.clients)]
         if self.test is not None:
@@ -133,6 +125,8 @@ class Task:
         for client, size in enumerate(self.sizes):
             if not size:
                 raise ValueError(f"client {client} has no examples")
+        if isinstance(self.weights, str | Path):
+            self.weights = read_weights(self.weights)  # once: the file may change while the task is used
         if self.test is not None and not _length(self.test, "test"):
             raise ValueError("the test data have no examples")
         if self.client_test is not None:
@@ -177,7 +171,20 @@ class Task:
         return [torch.bincount(targets.long(), minlength=classes).tolist() for targets in labels]
 
     def module(self, seed: int = 0) -> nn.Module:
-        """Return a new module: a function's result, initialised from the seed, or a copy of the given module."""
+        """Return a new module: a function's result, initialised from the seed, or a copy of the given module.
+
+        If the task has `weights`, they replace the initial ones.
+
+        Args:
+            seed: The run's seed.
+        """
+        module = self._new_module(seed)
+        if self.weights is not None:
+            tensors = read_weights(self.weights) if isinstance(self.weights, str | Path) else self.weights
+            load_weights(module, self.load(module, tensors) if self.load else tensors)
+        return module
+
+    def _new_module(self, seed: int) -> nn.Module:
         if isinstance(self.model, nn.Module):
             return copy.deepcopy(self.model)
         with torch.random.fork_rng(devices=[]):
@@ -194,12 +201,13 @@ class Task:
         return self.transform(inputs, generator) if self.transform else inputs
 
     @property
-    def measured(self) -> Mapping[str, Metric]:
+    def measured(self) -> Mapping[str, Measure]:
         """The metrics that are measured beside the loss."""
         if (targets := self._test_targets()) is None:
             return {}
         labels = not targets.is_floating_point()
-        return self.metrics if self.metrics is not None else {"accuracy": accuracy} if labels else {}
+        chosen = choose_metrics(self.metrics)
+        return chosen if chosen is not None else {"accuracy": accuracy} if labels else {}
 
     def _test_targets(self) -> Tensor | None:
         """Return targets of the test data or, if there are none, of a client's own test split."""
@@ -333,6 +341,25 @@ def _length(data: Data, owner: str) -> int:
     if len(data) < 2 or len(shapes) != 1 or () in shapes:
         raise ValueError(f"{owner}: expected (inputs, ..., targets), all of the same length")
     return shapes.pop()[0]
+
+
+def set_weights(task: Task, weights: StartWeights, seed: int, where: str) -> None:
+    """Let a task start from a file of weights.
+
+    Args:
+        task: The task.
+        weights: The file.
+        seed: The seed of the network that the weights are tried in.
+        where: The setting, for messages.
+
+    Raises:
+        ConfigError: The file cannot be read, has changed, or does not fit the network.
+    """
+    try:
+        task.weights = read_weights(weights.path, weights.digest)
+        task.module(seed)
+    except ConfigError as error:
+        raise ConfigError(f"{where} = {weights.path!r}: {error}") from None
 
 
 def on_device(task: Task, device: str) -> Task:

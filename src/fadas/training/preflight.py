@@ -33,7 +33,9 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD, seed: in
 
     | refused                                                        | because                                    |
     |----------------------------------------------------------------|--------------------------------------------|
+    | local training that is no `LocalSGD`                           | a step function needs `CustomStep`         |
     | labels that are not of type torch.int64, for `cross_entropy`   | torch's loss does not take them            |
+    | labels of shape [n, 1], or without an output, for it           | the same                                   |
     | a transform that draws from a global random generator          | the run would not depend on its seed alone |
     | a module or loss that draws from Python's or NumPy's generator | the run would not depend on its seed alone |
     | a module or loss that keeps state in a Python attribute        | results would depend on earlier jobs       |
@@ -44,6 +46,7 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD, seed: in
     Raises:
         ConfigError: Something is refused. The message says what to change.
     """
+    _require_local_training(local)
     _check_length(task, local, seed)
     _warn_of_missing_values(task)
     _check_labels(task)
@@ -60,6 +63,15 @@ def random_devices(flat: FlatModule, task: Task) -> set[str]:
         ConfigError: They draw from the global generator of Python or NumPy, which no job seeds.
     """
     return _draw_once(flat, task)[0]
+
+
+def _require_local_training(local: object) -> None:
+    """Refuse a step function in the place of local training."""
+    if isinstance(local, LocalSGD):
+        return
+    name = getattr(local, "__name__", type(local).__name__)
+    advice = f"; give a step function as fadas.training.CustomStep(lr, function={name})" if callable(local) else ""
+    raise ConfigError(f"local must be a LocalSGD, got {name}{advice}")
 
 
 def _check_length(task: Task, local: LocalSGD, seed: int) -> None:
@@ -97,15 +109,39 @@ def _check_labels(task: Task) -> None:
     """Refuse labels that `cross_entropy`, the default loss, does not take."""
     if task.loss is not cross_entropy:
         return
-    for client in range(len(task.clients)):
-        labels = task.targets(client)
+    for owner, labels in _labels(task):
+        if labels.dim() == 2 and labels.shape[1] == 1 and not labels.is_floating_point():
+            raise ConfigError(
+                f"{owner}: the loss cross_entropy needs labels of shape [n], got [n, 1]; write y[:, 0] instead of y"
+            )
         if labels.dim() == 1 and labels.dtype != torch.int64:
             raise ConfigError(
-                f"client {client}: the loss cross_entropy needs labels of type torch.int64, got {labels.dtype}; "
+                f"{owner}: the loss cross_entropy needs labels of type torch.int64, got {labels.dtype}; "
                 "convert them with .long(), or give the task a loss for such targets"
             )
-        if isinstance(task.clients, Subsets):
-            return  # one data set for all clients
+
+
+def _check_label_range(task: Task, outputs: Tensor) -> None:
+    """Refuse labels for which the module has no output, if the loss is `cross_entropy`."""
+    if task.loss is not cross_entropy or outputs.dim() != 2:
+        return
+    last = outputs.shape[1] - 1
+    for owner, labels in _labels(task):
+        if labels.dim() == 1 and int(labels.max()) > last:
+            raise ConfigError(
+                f"{owner}: a label is {int(labels.max())}, but the module's {last + 1} outputs are for labels 0 to "
+                f"{last}; number the labels from 0, for example with np.unique(labels, return_inverse=True)"
+            )
+
+
+def _labels(task: Task) -> Iterator[tuple[str, Tensor]]:
+    """Yield the labels of each client, or those that all share, and those of the test data, with their owner."""
+    if isinstance(task.clients, Subsets):
+        yield "the clients' data", task.clients.data[-1]
+    else:
+        yield from ((f"client {client}", task.targets(client)) for client in range(len(task.clients)))
+    if task.test is not None:
+        yield "the test data", task.test[-1]
 
 
 def _check_transform(task: Task) -> None:
@@ -151,6 +187,7 @@ def _check_shapes(flat: FlatModule, task: Task) -> None:
     try:
         with _kept_random_state(flat.device):
             outputs, targets = _trial_outputs(flat, task)
+        _check_label_range(task, outputs)
         if outputs.shape != (*targets.shape, 1) or targets.dim() != 1:
             return
         count = len(targets)
@@ -161,6 +198,8 @@ def _check_shapes(flat: FlatModule, task: Task) -> None:
         changed = torch.cat([targets[:-1], targets[2:3]])  # other targets; the flip is the same ones in another order
         with _no_warnings():
             here, flipped, other = (float(task.loss(outputs, t).mean()) for t in (targets, targets.flip(0), changed))
+    except ConfigError:
+        raise
     except Exception:  # the trial step reports what does not work
         return
     if here == other or abs(here - flipped) > 1e-6 * abs(here):

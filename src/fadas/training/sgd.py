@@ -7,6 +7,7 @@ A job's randomness comes from (run seed, job id) alone. Its update does not depe
 jobs it is computed.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from copy import copy
@@ -93,6 +94,17 @@ class LocalSGD:
     decoupled: bool = False
     keep: bool = False
     companion: Companion | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a subclass that hides a method of local training by a setting of the same name."""
+        super().__init_subclass__()
+        names = {*inspect.get_annotations(cls), *vars(cls)}
+        for name in sorted(names):
+            inherited = getattr(LocalSGD, name, None)
+            hides = callable(inherited) or isinstance(inherited, property)
+            own = vars(cls).get(name)
+            if hides and not name.startswith("__") and not (callable(own) or isinstance(own, property)):
+                raise TypeError(f"{cls.__name__}.{name} is a method of LocalSGD; choose another name for the setting")
 
     def __post_init__(self) -> None:
         positive(lr=self.lr)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import typer
 from fadas.cli.options import DataDir, Json, set_environment, with_examples
 
 _WORKS = "works"
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?\s*")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([^]]*)\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?\s*")
 _LIMIT = re.compile(r"(>=|<=|==|!=|~=|<|>)\s*([0-9.]+)")
 
 
@@ -72,7 +73,7 @@ def _check_executors() -> dict[str, str]:
 
     found: dict[str, str] = {}
     for name, make in EXECUTORS.items():
-        extra = _check_extras().get(getattr(make, "extra", ""), _WORKS)
+        extra = _check_extra(getattr(make, "extra", ""))
         obstacle = getattr(make, "find_obstacle", lambda: "")()
         found[name] = obstacle or (_WORKS if extra.startswith(_WORKS) else extra)
     return found
@@ -88,13 +89,18 @@ def _requirements() -> dict[str, dict[str, tuple[bool, str]]]:
     found: dict[str, dict[str, tuple[bool, str]]] = {}
     for line in lines:
         if (match := _REQUIREMENT.fullmatch(line)) and match[1] != "fadas":
-            found.setdefault(match[3] or "", {})[match[1]] = _check_package(match[1], match[2].strip())
+            name, extra, limits = match[1], match[2], match[3].strip()
+            shown = f"{name}[{extra}]" if extra else name
+            found.setdefault(match[4] or "", {})[shown] = _check_package(name, limits, extra)
     return found
 
 
-def _check_package(name: str, limits: str) -> tuple[bool, str]:
+def _check_package(name: str, limits: str, extra: str | None = None) -> tuple[bool, str]:
     try:
         installed = version(name)
+        needed = [line for line in requires(name) or [] if extra and f"extra == '{extra}'" in line.replace('"', "'")]
+        for line in needed:
+            version(re.split(r"[^\w.-]", line)[0])
     except PackageNotFoundError:
         return False, "not installed"
     fits = all(_fits(installed, sign, limit) for sign, limit in _LIMIT.findall(limits))
@@ -114,11 +120,19 @@ def _check_extras() -> dict[str, str]:
     found: dict[str, str] = {}
     for extra, packages in _requirements().items():
         if extra:
-            states = ", ".join(f"{name} {state}" for name, (_, state) in packages.items())
             works = all(fits for fits, _ in packages.values())
+            shown = {name: state for name, (fits, state) in packages.items() if works or not fits}
+            states = ", ".join(f"{name} {state}" for name, state in shown.items())
             advice = f"incomplete ({states}): run pip install '.[{extra}]' in a checkout"
             found[extra] = f"{_WORKS} ({states})" if works else advice
     return found or {"unknown": "fadas is not installed as a package, so its extras are not known"}
+
+
+def _check_extra(name: str) -> str:
+    """Return whether the extra of an executor works. It is named like the package that it brings."""
+    if not name or (name not in _check_extras() and find_spec(name)):
+        return _WORKS
+    return _check_extras().get(name, f"needs {name}, which is not installed: run pip install {name}")
 
 
 def _find_data() -> dict[str, str]:

@@ -26,12 +26,18 @@ def explain(
     Without KEY: list the settings of each section, and the names of methods, tasks, delay models and executors.
     """
     from fadas.cli.terminal import print_line
-    from fadas.experiments.catalog.lookup import find_entries, list_names
+    from fadas.experiments.catalog.lookup import explain_term, find_entries, list_names
 
     if key is None:
         for kind, names in list_names().items():
             for line in _wrap(", ".join(names), f"{kind}: ", "    ").splitlines():
                 print_line(line)
+        return
+    if meaning := explain_term(key):
+        print_line(f"{key}: term")
+        for line in _wrap(f"{meaning}.", "  ", "  ").splitlines():
+            print_line(line)
+        print_line(f"  page: {_on_site('glossary.html')}")
         return
     texts = [_describe_setting(*found) if found[1] else _describe_group(found[0], key) for found in find_entries(key)]
     for text in "\n\n".join(texts).splitlines():
@@ -49,7 +55,7 @@ def _describe_setting(group: Any, setting: Any) -> str:
             _wrap(setting.meaning, "  ", "  "),
             f"  example:  {show_example(group, setting)}",
             _wrap(concerns.replace("`", ""), "  concerns: ", "            "),
-            f"  page:     {page(group, setting)}",
+            f"  page:     {_on_site(page(group, setting))}",
         ]
     )
 
@@ -66,7 +72,11 @@ def _describe_group(group: Any, key: str) -> str:
         default = "required" if one.required else f"default: {one.default or 'not set'}"
         name = one.key.replace("*", "NAME") if not group.names else one.name
         lines += ["", f"  {name}: {one.type}, {default}", _wrap(one.meaning, "    ", "    ")]
-    return "\n".join([*lines, "", f"  example: {_example(group, key)}", f"  page:    {page(group)}"])
+    return "\n".join([*lines, "", f"  example: {_example(group, key)}", f"  page:    {_on_site(page(group))}"])
+
+
+def _on_site(page: str) -> str:
+    return f"{page} on the site, which `make docs` builds"
 
 
 def _example(group: Any, key: str) -> str:
@@ -81,6 +91,8 @@ def _example(group: Any, key: str) -> str:
     if part := LOCAL_PARTS.get(group.section):
         needed = "".join(f", {one.name} = {one.example}" for one in group.settings if one.required)
         return f'local.{part} = {{name = "{key}"{needed}}}'
+    if group.section == "sink":
+        return f'run.sinks = ["{key}"]'
     place = f"algorithms.NAME.{group.section}" if group.section in PART_FIELDS else ""
     return f'{place} = "{key}"' if place else f'{group.section}.name = "{key}"'
 

@@ -1,7 +1,7 @@
 """Real deployments: `fadas deploy init` writes a Flower app."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +50,8 @@ def init(
 ) -> None:
     """Write a small, complete Flower app: README.md, pyproject.toml and three files in app/.
 
-    A task or a method of your own is looked for in the current folder. Its module is copied into the app.
+    A task or a method of your own is looked for in the current folder. Its module is copied into the app, with the
+    modules of the folder that it imports.
     """
     from importlib.resources import files
     from importlib.util import find_spec
@@ -133,12 +134,44 @@ def _read_own(kind: str, name: str) -> dict[str, str]:
         defined = [name for node in ast.parse(text).body for name in _names(node)]
     except (OSError, ValueError, SyntaxError) as error:
         raise ConfigError(f"{kind} {name!r}: cannot read {path} in the current folder: {first_line(error)}") from None
-    if path.parts[0] in ("app", "app.py"):
-        raise ConfigError(f"{kind} {name!r}: the app has a package called app; choose another name for yours")
     if function not in defined:
         raise unknown_name("function", f"{module}:{function}", [f"{module}:{name}" for name in defined])
+    found: dict[str, str] = {}
+    _add_module(path, found)
+    if any(Path(file).parts[0] in ("app", "app.py") for file in found):
+        raise ConfigError(f"{kind} {name!r}: the app has a package called app; choose another name for yours")
+    return found
+
+
+def _add_module(path: Path, found: dict[str, str]) -> None:
+    """Add a module, the packages around it, and what they import from the current folder."""
     packages = [parent / "__init__.py" for parent in path.parents if (parent / "__init__.py").is_file()]
-    return {file.as_posix(): file.read_text(encoding="utf-8") for file in (*packages, path)}
+    for file in (*packages, path):
+        if file.as_posix() not in found:
+            text = found[file.as_posix()] = file.read_text(encoding="utf-8")
+            for imported in _imported_files(file, text):
+                _add_module(imported, found)
+
+
+def _imported_files(path: Path, text: str) -> Iterator[Path]:
+    """Yield the files of the current folder that a module imports, wherever in it."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError as error:
+        raise ConfigError(f"cannot read {path}: {first_line(error)}") from None
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names = [name.name.split(".") for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            around = [] if not node.level else list(path.parts[: len(path.parts) - node.level])
+            module = [*around, *(node.module or "").split(".")] if node.module else around
+            names = [module, *([*module, name.name] for name in node.names)]
+        else:
+            continue
+        for parts in filter(None, names):
+            for file in (Path(*parts).with_suffix(".py"), Path(*parts) / "__init__.py"):
+                if file.is_file():
+                    yield file
 
 
 def _names(node: ast.stmt) -> list[str]:

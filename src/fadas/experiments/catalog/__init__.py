@@ -1,4 +1,4 @@
-"""Every setting of an experiment file, from the signatures and docstrings of what it configures.
+"""Every setting of an experiment file, from the signatures and docstrings of what it configures, and those of an app.
 
 The reference page of the site and `fadas explain` are made of this.
 """
@@ -9,68 +9,25 @@ from ast import literal_eval as literal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from fadas.algorithms import ALGORITHMS, Algorithm
 from fadas.core.update_checks import Checks
 from fadas.executors import EXECUTORS
+from fadas.experiments.catalog.app import app_settings
 from fadas.experiments.catalog.docstrings import read_docstring
+from fadas.experiments.catalog.setting import Group, Setting
 from fadas.experiments.resolve import DELAY_KEYS, EXECUTOR_ARGUMENTS, PART_FIELDS, PARTS
 from fadas.experiments.settings import RunSettings, ScheduleSettings
 from fadas.registry import Registry, parameters_of
 from fadas.runs.serialization import toml_value
+from fadas.runs.sinks import SINKS
 from fadas.simulation.delays import DELAYS, Delays
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
 from fadas.training import LOCAL_TRAINERS, RATE_SCHEDULES, STEP_LAWS
 from fadas.training.settings import COMPANION
 from fadas.training.sgd import LocalSGD
-
-
-class Setting(NamedTuple):
-    """One setting of an experiment file.
-
-    Attributes:
-        key: Its dotted key, such as "delays.dropout". An asterisk stands for a name that the user chooses.
-        type: The type of its value, in words.
-        default: Its default as TOML; "" if there is none.
-        required: Whether the file must set it.
-        meaning: What it does.
-        example: A value as TOML.
-        concerns: The methods, executors, tasks or delay models that have it; "" if it concerns all.
-    """
-
-    key: str
-    type: str
-    default: str
-    required: bool
-    meaning: str
-    example: str
-    concerns: str = ""
-
-    @property
-    def name(self) -> str:
-        """The last part of the key."""
-        return self.key.rpartition(".")[2]
-
-
-class Group(NamedTuple):
-    """Settings that belong together: a section, or what a section holds when it names a registry's entry.
-
-    Attributes:
-        section: The section of the file, such as "delays"; for the parts of an algorithm, "combine" and so on.
-        names: The registry's entries that have these settings, such as ("cifar10", "cifar100"); () for a section.
-        summary: A description in one or two sentences.
-        description: The rest of the description, as Markdown.
-        settings: The settings.
-    """
-
-    section: str
-    names: tuple[str, ...]
-    summary: str
-    description: str
-    settings: tuple[Setting, ...]
-
 
 _REGISTRIES: dict[str, Registry] = {
     "task": TASKS,
@@ -88,8 +45,11 @@ _HIDDEN = {  # parameters that are no settings: the run passes them, or they are
 _NAMES = {"task": "task", "delays": "delay model", "local": "local trainer", "executor": "executor"}
 
 
+__all__ = ["Group", "Setting", "describe_type", "list_settings"]
+
+
 def list_settings() -> list[Group]:
-    """Return all settings of an experiment file, in the order of its sections.
+    """Return all settings of an experiment file, in the order of its sections, and then those of a Flower app.
 
     Example:
         >>> [setting.key for group in list_settings() for setting in group.settings if group.section == "local"]
@@ -98,7 +58,7 @@ def list_settings() -> list[Group]:
     local = [one for one in _from(LocalSGD, "local") if one.name != COMPANION]
     return [
         Group("name", (), "", "", (Setting("name", "string", "", False, _NAME, '"demo"'),)),
-        _named_section("task", "Model, data and loss.", "", ()),
+        _named_section("task", "Model, data and loss.", "", (_METRICS, _WEIGHTS)),
         *_entries("task"),
         _section("schedule", ScheduleSettings, {"buffer": ", ".join(_buffered())}),
         _named_section(
@@ -114,16 +74,36 @@ def list_settings() -> list[Group]:
         _named_section("executor", "Where jobs are trained.", '"auto"', _EXECUTOR),
         *_entries("executor"),
         _section("run", RunSettings),
+        *_entries("sink", SINKS),
         Group("algorithms", (), _ALGORITHMS, "", _OWN),
         *_entries("algorithms"),
         *(group for field, (_, registry) in _parts().items() for group in _entries(field, registry)),
         Group("sweep", (), "Values to try: `fadas sweep` runs every combination of them.", "", _SWEEP),
         Group("profiles", (), "Variants of the experiment: `--profile NAME` applies these settings.", "", _PROFILES),
+        app_settings(),
     ]
 
 
 _NAME = "The experiment's name. Results go to runs/NAME. Not set: the name of the file."
 _ALGORITHMS = "The methods to run, one table each. NAME is a method's name, or any name together with `preset`."
+_WEIGHTS = Setting(
+    "task.weights",
+    "string",
+    "",
+    False,
+    "A safetensors file with the weights that training starts from, such as a run's model.safetensors. A path in the "
+    "experiment file is relative to that file. Not set: the task initialises its network.",
+    '"model.safetensors"',
+)
+_METRICS = Setting(
+    "task.metrics",
+    "list of strings",
+    "",
+    False,
+    "What to measure on the test data beside the loss: accuracy, top5 (any number), macro_f1, auc, rmse, mae, r2, "
+    "perplexity. Not set: the task's own metrics.",
+    '["macro_f1", "accuracy"]',
+)
 _EXECUTOR = (
     Setting("executor.device", "string", '"cpu"', False, 'Where to train: "cpu", "cuda", "cuda:1", ...', '"cuda"'),
     Setting(
@@ -265,7 +245,9 @@ def describe_type(hint: Any) -> str:
         return " or ".join(dict.fromkeys(describe_type(arg) for arg in args if arg is not type(None)))
     if origin in (tuple, list):
         fixed = origin is tuple and args[-1] is not Ellipsis
-        return f"list of {len(args)} {describe_type(args[0])}s" if fixed else f"list of {describe_type(args[0])}s"
+        items = get_args(args[0]) if get_origin(args[0]) is types.UnionType else args[:1]
+        words = " or ".join(f"{describe_type(item)}s" for item in items)
+        return f"list of {len(args)} {words}" if fixed else f"list of {words}"
     if origin is dict or hint is Any:
         return "table"
     return f"{PARTS[hint][0]}: name or table" if hint in PARTS else "table"

@@ -1,0 +1,95 @@
+"""Results as CSV, LaTeX, Markdown or Parquet."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fadas.errors import ConfigError
+from fadas.report.comparison import compare, table_cells, table_header
+from fadas.report.frames import TABLES
+from fadas.report.text import show_line
+from fadas.runs.reader import Run, find_runs
+from fadas.validate import one_of
+
+Format = Literal["csv", "latex", "markdown", "parquet"]
+TABLE_NAMES = ("comparison", *TABLES)
+_LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
+_LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
+
+
+def export(folders: Sequence[Path], format: Format, table: str | None = None) -> bytes:
+    """Return a table of finished runs in a format for other programs.
+
+    Args:
+        folders: The folders of experiments or runs.
+        format: "csv", "latex", "markdown" or "parquet".
+        table: "comparison": what `fadas report` prints, one row for each method. "runs", "steps" or "jobs": see
+            `fadas.load_runs`. None: the comparison for LaTeX and Markdown, else the runs.
+
+    Raises:
+        ConfigError: A folder holds no finished runs, or Parquet cannot be written here.
+
+    Example:
+        >>> Path("table.tex").write_bytes(export([Path("runs/demo")], "latex"))
+    """
+    one_of(get_args(Format), format=format)
+    table = table or ("comparison" if format in ("latex", "markdown") else "runs")
+    one_of(TABLE_NAMES, table=table)
+    if table == "comparison" and format != "parquet":
+        header, rows = _comparison([run for folder in folders for run in find_runs(folder)])
+        return _written(header, rows, format).encode()
+    if table == "comparison":
+        raise ConfigError("the comparison holds texts such as 43.4% ± 0.7; export the runs, steps or jobs as Parquet")
+    frame = TABLES[table](folders)
+    if format == "parquet":
+        return _parquet(frame)
+    if format == "csv":
+        return frame.to_csv(index=False, lineterminator="\n").encode()
+    rows = [["" if _is_missing(value) else str(value) for value in row] for row in frame.itertuples(index=False)]
+    return _written(list(map(str, frame.columns)), rows, format).encode()
+
+
+def _comparison(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+    comparison = compare(runs)
+    return [title.replace("\n", " ") for title in table_header(comparison)], table_cells(comparison)
+
+
+def _written(header: Sequence[str], rows: Sequence[Sequence[str]], format: Format) -> str:
+    rows = [[show_line(cell) for cell in row] for row in rows]
+    if format == "csv":
+        import csv
+
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *rows])
+        return text.getvalue()
+    if format == "markdown":
+        escaped = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+        rule = ["---", *["---:"] * (len(header) - 1)]
+        return "".join(f"| {' | '.join(row)} |\n" for row in (escaped[0], rule, *escaped[1:]))
+    lines = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (header, *rows)]
+    columns = "l" + "r" * (len(header) - 1)
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _parquet(frame: Any) -> bytes:
+    try:
+        return frame.to_parquet(index=False)
+    except ImportError:
+        raise ConfigError("Parquet needs the extra: pip install '.[parquet]' in a checkout") from None
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value

@@ -1,0 +1,78 @@
+"""Results for other programs."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from fadas.report.frames import TABLES
+from helpers.cli import run_fadas
+from helpers.folders import make_record, write_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_run(tmp_path / "a-0", [make_record(1, 0.5), make_record(2, 0.75)])
+    return tmp_path
+
+
+def test_csv_is_the_frame_of_the_runs(folder):
+    (row,) = csv.DictReader(io.StringIO(run_fadas("export", folder).stdout))
+    assert (row["algorithm"], row["seed"], float(row["score"]), row["step"]) == ("a", "0", 0.625, "2")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_have_a_row_for_each_run_step_or_job(folder, table):
+    rows = list(csv.DictReader(io.StringIO(run_fadas("export", folder, "--table", table).stdout)))
+    assert len(rows) == {"runs": 1, "steps": 2, "jobs": 4}[table]
+
+
+def test_latex_is_a_tabular_with_escaped_text(folder):
+    text = run_fadas("export", folder, "--format", "latex").stdout
+    assert r"\begin{tabular}{l" in text
+    assert r"tau\_max" in text
+    assert r"75.0\%" in text
+    assert text.count(r"\\") == 2
+
+
+def test_markdown_is_a_table(folder):
+    head, rule, row = run_fadas("export", folder, "--format", "markdown").stdout.splitlines()
+    assert head.count("|") == rule.count("|") == row.count("|")
+    assert row.startswith("| a |")
+
+
+def test_markdown_of_steps_leaves_missing_values_empty(tmp_path):
+    write_run(tmp_path / "a-0", [make_record(1), make_record(2, 0.75)])
+    *_, first, _ = run_fadas("export", tmp_path, "--format", "markdown", "--table", "steps").stdout.splitlines()
+    assert "nan" not in first
+
+
+def test_parquet_goes_to_a_file(folder):
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    run_fadas("export", folder, "--format", "parquet", "--table", "steps", "--out", folder / "steps.parquet")
+    assert pandas.read_parquet(folder / "steps.parquet")["accuracy"].tolist() == [0.5, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "excel"], "--format must be one of csv, latex, markdown, parquet, got 'excel'"),
+        (["--table", "clients"], "--table must be one of comparison, runs, steps, jobs, got 'clients'"),
+        (["--format", "parquet", "--table", "comparison"], "export the runs, steps or jobs as Parquet"),
+    ],
+)
+def test_mistake_gives_one_line(folder, options, message):
+    done = run_fadas("export", folder, *options, code=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_missing_folder_gives_one_line(tmp_path):
+    assert "does not exist" in run_fadas("export", tmp_path / "no", code=2).stderr
+
+
+def test_json_of_a_run_and_its_row_agree(folder):
+    summary = json.loads((folder / "a-0" / "summary.json").read_text())
+    (row,) = csv.DictReader(io.StringIO(run_fadas("export", folder).stdout))
+    assert float(row["score"]) == summary["accuracy"]
