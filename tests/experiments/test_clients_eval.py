@@ -205,3 +205,16 @@ def test_tiers_are_those_of_the_plan():
     for name, (low, high) in {"small": (1, 2), "medium": (3, 5), "large": (50, 80)}.items():
         durations = [plan.end[id] - plan.start[id] for id, c in enumerate(plan.client) if c in plan.tiers[name]]
         assert all(low <= duration <= high + 1e-9 for duration in durations)
+
+
+def test_run_from_python_keeps_evaluations_and_reads_them_again(split_task, tmp_path):
+    plan = fadas.plan(fadas.Schedule(4, 2), 8, fadas.Mild(shares=(0.5, 0.25, 0.25)), steps=4, seed=1)
+    seen = []
+    for _ in range(2):  # the second one reads the first
+        simulation = fadas.simulate(
+            plan, split_task, fadas.FADAS(), LOCAL, clients_eval_every=3, folder=tmp_path / "mine" / "fadas-1"
+        )
+        assert len(list(simulation)) == 4
+        seen.append(simulation.clients_metrics)
+    assert seen[0] == seen[1] == evaluate_clients(split_task, simulation.module())
+    assert steps_of(tmp_path / "mine" / "fadas-1") == [3, 4]

@@ -86,6 +86,14 @@ class Run:
         return [(record, value) for record, value in found if value is not None]
 
     @property
+    def last_clients_metrics(self) -> dict[str, list[float]] | None:
+        """The last evaluation on the clients' own test data, with NaN where it is undefined. None: there is none."""
+        if not self.clients_evaluations:
+            return None
+        last = self.clients_evaluations[-1].metrics
+        return {name: [math.nan if v is None else v for v in values] for name, values in last.items()}
+
+    @property
     def clients(self) -> int:
         """The number of clients in the settings, or 0 for a deployment, where the number may change."""
         return self.config["task"].get("clients", 0)

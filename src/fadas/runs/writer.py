@@ -49,12 +49,11 @@ class LineFile:
         self._file.write(text)
         self._file.flush()
 
-    def replace_last(self, table: Mapping[str, Any]) -> None:
-        """Write the last line again. No marks can be taken after that."""
+    def remove_last(self) -> None:
+        """Remove the last line. No marks can be taken after that."""
         begin = self._path.read_bytes()[:-1].rfind(b"\n") + 1
         self._file.truncate(begin)
         self._file.seek(begin)
-        self.append(table)
 
     def mark(self) -> Mark:
         """Return the length and checksum of the file, after flushing it to disk."""
