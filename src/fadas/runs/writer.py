@@ -114,9 +114,8 @@ class Writer:
 
     def replace_last(self, record: Record) -> None:
         """Write the last record again. No marks can be taken after that."""
-        self._metrics.replace_last(record.as_dict())
-        for sink in self._sinks:
-            sink.call("record", record)
+        self._metrics.remove_last()
+        self.append(record)
 
     def mark(self) -> Mark:
         """Return the length and checksum of metrics.jsonl, after flushing it to disk."""
