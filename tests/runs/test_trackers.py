@@ -25,7 +25,8 @@ pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
 STEPS = [1, 2, 3, 4]  # and the initial model is evaluated at step 0
-FIGURES = ["delays", "labels", "time", "timeline", "updates"]  # of a short run with one step size
+# Those of a short run with one step size.
+FIGURES = ["delays", "labels", "metric-loss", "participation", "time", "timeline", "train-loss", "updates"]
 
 
 @pytest.fixture(scope="module")
