@@ -43,6 +43,7 @@ from .simulation.delays import Delays as Delays, Large as Large, Mild as Mild
 from .simulation.planner import Plan as Plan, plan as plan
 from .simulation.simulator import Simulation as Simulation
 from .tasks import TASKS as TASKS, metrics as metrics, partition as partition
+from .tasks.subsets import Subsets as Subsets
 from .tasks.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy
 from .training.flat_module import FlatModule as FlatModule
 from .training.one_job import train_job as train_job

@@ -124,7 +124,7 @@ def report(tmp_path_factory):
 def test_reader_can_hover_zoom_hide_and_switch_axes(report):
     seen = probe(report)
     assert seen["interactive"]
-    assert seen["figures"] == ["delays", "eta", "labels"], "the others are interactive"
+    assert seen["figures"] == ["delays", "eta", "participation", "labels"], "the others are interactive"
     assert seen["names"] == ["fadas", "fadas-da", "fedavg", "all / none"]
     assert (seen["lines"], seen["hidden"]) == (3, 2)
     assert seen["linear"] == "linear"

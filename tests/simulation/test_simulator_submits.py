@@ -75,14 +75,16 @@ def test_defaults_are_the_documented_ones():
         return {one.name: one.default for one in found if one.default is not inspect.Parameter.empty}
 
     assert defaults(simulate) == {
-        "executor": DEFAULT, "device": "cpu", "eval_every": 1, "target": None, "metric": None,
-        "checks": None,
+        "executor": DEFAULT, "device": "cpu", "eval_every": 1, "clients_eval_every": None, "target": None,
+        "metric": None, "checks": None,
     }  # fmt: skip
-    assert defaults(prepare) == {"eval_every": 1, "target": None, "checks": None, "metric": None, "label": ""}
+    assert defaults(prepare) == {
+        "eval_every": 1, "target": None, "checks": None, "metric": None, "label": "", "clients_eval_every": None,
+    }  # fmt: skip
     assert defaults(plan) == {
         "delays": None, "steps": None, "updates": None, "time": None, "seed": 0, "sizes": None,
     }  # fmt: skip
-    assert defaults(Simulation) == {"checks": None, "metric": None}
+    assert defaults(Simulation) == {"checks": None, "metric": None, "clients_eval_every": None}
 
 
 def test_updates_that_came_too_early_are_no_sign_of_divergence(task):

@@ -71,6 +71,7 @@ def test_top_level_holds_packages_and_five_modules():
             "tasks": 13,  # a file per task, and the data of `names`
             "runs": 11,  # files of earlier versions
             "experiments": 12,  # all settings, and what Python can do
+            "report": 12,  # a file per table and figure
             "flower": 11,
         }.get(package, 10)
         assert 4 <= len(files | {path.parent.name for path in inside.glob("*/__init__.py")}) <= most, package
@@ -108,6 +109,12 @@ def test_function_names_explain_themselves():
 @pytest.mark.parametrize("module", TORCH_FREE)
 def test_planning_and_reporting_load_no_torch(module):
     done = run_python(f"import sys, fadas.{module}; assert 'torch' not in sys.modules, 'torch'")
+    assert done.returncode == 0, done.stderr
+
+
+def test_tasks_load_no_pandas_before_a_table_is_read():
+    code = "import sys, fadas; fadas.TASKS['digits'](clients=3); assert 'pandas' not in sys.modules, 'pandas'"
+    done = run_python(code)
     assert done.returncode == 0, done.stderr
 
 

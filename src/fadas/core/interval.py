@@ -53,15 +53,23 @@ class Interval:
         at_most(MOST_STEPS, eval_every=int(self.every))
 
     @classmethod
-    def parse(cls, value: "int | str | Interval") -> "Interval":
+    def parse(cls, value: "int | str | Interval", name: str = "eval_every") -> "Interval":
         """Return the interval that a setting describes.
 
         Args:
             value: A number of server steps, or a text such as "10 steps", "50 updates" or "2.5 time".
+            name: The name of the setting, for error messages.
 
         Raises:
             InvalidValue: The text is none of these.
         """
+        try:
+            return cls._parse(value)
+        except InvalidValue as error:
+            raise InvalidValue(name, error.problem) from None
+
+    @classmethod
+    def _parse(cls, value: "int | str | Interval") -> "Interval":
         if isinstance(value, Interval):
             return value
         if not isinstance(value, str):

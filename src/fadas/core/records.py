@@ -85,6 +85,41 @@ def initial_record(metrics: dict[str, float], privacy: dict[str, float] | None =
     return Record(0, 0.0, 0.0, 0, 0.0, (), math.nan, 0, 0, {}, privacy, metrics)
 
 
+@dataclass(frozen=True)
+class ClientsRecord:
+    """An evaluation of one model on each client's own test data: a line of clients.jsonl.
+
+    Args:
+        step: The version of the model: 1 after the first server step.
+        updates: Client updates so far.
+        time: When the step was taken.
+        metrics: For each metric one value per client. None: undefined, for example without test data.
+
+    Example:
+        >>> ClientsRecord(step=5, updates=10, time=3.2, metrics={"accuracy": [0.5, 1.0, None]})
+    """
+
+    step: int
+    updates: int
+    time: float
+    metrics: dict[str, list[float | None]]
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return len(next(iter(self.metrics.values()), ()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def clients_record(step: int, updates: int, time: float, measured: Mapping[str, Iterable[float]]) -> ClientsRecord:
+    """Return the record of an evaluation. Values that are not finite count as undefined."""
+    metrics = {name: [value if math.isfinite(value) else None for value in row] for name, row in measured.items()}
+    return ClientsRecord(step, updates, time, metrics)
+
+
 def tau_statistics(step_maxima: Iterable[int]) -> dict[str, float]:
     """Return the paper's delay statistics: maximum, mean and median over the steps of each step's largest tau."""
     return counted_tau_statistics(Counter(step_maxima))

@@ -8,7 +8,7 @@ import torch
 
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, Unsuitable
 from fadas.executors.torch_settings import Precision
 from fadas.training.flat_module import FlatModule, MemoryFormat, fastest_format
 from fadas.training.sgd import LocalSGD
@@ -130,6 +130,21 @@ class Executor(ABC):
     @abstractmethod
     def evaluate(self, model: Model) -> dict[str, float]:
         """Return the task's metrics of a global model."""
+
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a global model on each client's own test data, see `tasks.task.evaluate_clients`.
+
+        Only called if the task has such data and the run evaluates clients.
+        """
+        raise self._evaluates_no_clients()
+
+    def require_evaluates_clients(self) -> None:
+        """Raise an Unsuitable if this executor does not evaluate clients, as executors of fadas do."""
+        if type(self).evaluate_clients is Executor.evaluate_clients:
+            raise self._evaluates_no_clients()
+
+    def _evaluates_no_clients(self) -> Unsuitable:
+        return Unsuitable(f"{type(self).__name__} does not evaluate clients: it has no method evaluate_clients")
 
     def finished(self) -> list[Update]:
         """Return updates that are not collected yet and that might be rounded differently if they were trained again.

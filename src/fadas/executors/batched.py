@@ -6,7 +6,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
-from fadas.tasks.task import Task
+from fadas.tasks.task import Task, evaluate_clients
 from fadas.training.batched.many_jobs import BatchTrainer
 from fadas.training.flat_module import FlatModule
 from fadas.training.preflight import random_devices
@@ -101,6 +101,13 @@ class Batched(Executor):
         flat.load(model)
         with torch_threads(self._threads):
             return self._trainer.task.evaluate(flat.module)
+
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data."""
+        flat = self._trainer.flat
+        flat.load(model)
+        with torch_threads(self._threads):
+            return evaluate_clients(self._trainer.task, flat.module)
 
     def close(self) -> None:
         """Forget the jobs and updates that have not been collected."""

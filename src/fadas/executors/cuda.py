@@ -24,7 +24,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import Precision, compiled, uncollected, use_precision
-from fadas.tasks.task import Task, on_device, send
+from fadas.tasks.task import Task, evaluate_clients, on_device, send
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import final_vectors, initial_state
 from fadas.training.preflight import random_devices
@@ -41,7 +41,8 @@ class Cuda(Executor):
     computation on the GPU. Reading their values waits for the GPU.
 
     Args:
-        task: Model, data and loss. Its clients' examples must have one shape. The data are copied to the GPU.
+        task: Model, data and loss. Its clients' examples must have one shape. The data are copied to the GPU, except
+            data that stay on disk: of those, each job's are.
         local: What a client does with a job.
         seed: The run's seed.
         device: Where to train: "cuda", "cuda:1", ...
@@ -163,6 +164,15 @@ class Cuda(Executor):
         with torch.cuda.stream(stream), self.autocast():
             self.evaluation.load(model)
             return self.task.evaluate(self._evaluated, chunk=2500)  # type: ignore[arg-type]
+
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data, computed on a separate stream."""
+        stream = self._evaluation_stream
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream), self.autocast():
+            self.evaluation.load(model)
+            # not the compiled module: blocks of clients differ in size, and each size would be compiled
+            return evaluate_clients(self.task, self.evaluation.module, chunk=2500)
 
     def close(self) -> None:
         """Cancel the jobs that have not started, wait for the others, and release the graphs."""
@@ -290,7 +300,7 @@ class Bench:
     def _capture(self, size: int, stream: torch.cuda.Stream, pool: Any) -> Captured:
         """Capture a local step for batches of one size."""
         task = self.executor.task
-        *inputs, targets = (tensor[:1].to(self.executor.device) for tensor in task.clients[0])
+        *inputs, targets = (tensor.to(self.executor.device) for tensor in task.examples(0, slice(1)))
         example = [*task.prepare(inputs, torch.Generator().manual_seed(0)), targets]  # augmented, as in training
         batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
         batch = [_as_captured(column) for column in batch]

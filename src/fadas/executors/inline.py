@@ -8,7 +8,7 @@ from fadas.core.ledger import Job
 from fadas.core.model import Model, Update
 from fadas.executors.base import Executor, choose_format
 from fadas.executors.torch_settings import Precision, torch_threads as use_threads, use_precision
-from fadas.tasks.task import Task
+from fadas.tasks.task import Task, evaluate_clients
 from fadas.training.flat_module import FlatModule, MemoryFormat
 from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
@@ -77,6 +77,12 @@ class Inline(Executor):
         self.evaluation.load(model)
         with torch.autocast(torch.device(self.evaluation.device).type, torch.bfloat16, enabled=self._autocast):
             return self.task.evaluate(self.evaluation.module)
+
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data."""
+        self.evaluation.load(model)
+        with torch.autocast(torch.device(self.evaluation.device).type, torch.bfloat16, enabled=self._autocast):
+            return evaluate_clients(self.task, self.evaluation.module)
 
     def close(self) -> None:
         """Forget the jobs that have not been collected."""

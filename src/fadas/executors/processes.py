@@ -300,6 +300,11 @@ class Processes(Pool[Slot]):
         with torch_threads(self._threads):
             return super().evaluate(model)
 
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data, computed in this process."""
+        with torch_threads(self._threads):
+            return super().evaluate_clients(model)
+
     def close(self) -> None:
         """Kill the workers, and forget all jobs and updates."""
         super().close()

@@ -101,6 +101,11 @@ class Trainer:
         executor = self._ready(task)
         return executor.evaluate(_make_model(model, executor.device))
 
+    def evaluate_clients(self, task: list[Any], model: Any) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data."""
+        executor = self._ready(task)
+        return executor.evaluate_clients(_make_model(model, executor.device))
+
     def _ready(self, task: list[Any]) -> Cuda | Inline:
         """Return the worker's executor. The first call loads the task and makes the executor."""
         import ray
@@ -300,6 +305,14 @@ class Ray(Pool[Any]):
                 return super().evaluate(model)
         self._start()
         return self._ray.get(self.actors[0].evaluate.remote(self._task, self._store(model)))
+
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data, as `evaluate` computes those of the task."""
+        if not self._cuda:
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
+                return super().evaluate_clients(model)
+        self._start()
+        return self._ray.get(self.actors[0].evaluate_clients.remote(self._task, self._store(model)))
 
     def close(self) -> None:
         """End the workers, forget all jobs and updates, and leave the cluster if this executor joined it."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from fadas.core.ledger import Job
 from fadas.core.model import Model, Update, Vectors
 from fadas.executors.base import Executor
-from fadas.tasks.task import Task
+from fadas.tasks.task import Task, evaluate_clients
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 
@@ -86,6 +86,11 @@ class Pool(Executor, Generic[Slot]):
         """Return the task's metrics of a model, computed in this process."""
         self._flat.load(model)
         return self.task.evaluate(self._flat.module)
+
+    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+        """Return the metrics of a model on each client's own test data, computed in this process."""
+        self._flat.load(model)
+        return evaluate_clients(self.task, self._flat.module)
 
     def close(self) -> None:
         """Forget all jobs and updates."""

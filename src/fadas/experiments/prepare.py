@@ -137,6 +137,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
             metric=metric,
             checks=config.checks,
             label=config.label,
+            clients_eval_every=config.run.clients_eval_every,
         )
     except ConfigError as error:
         raise ConfigError(f"{config.label}: {error}") from error

@@ -11,24 +11,25 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from fadas.core.records import Record
+from fadas.core.records import Record, clients_record
 from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, FadasWarning, Interrupted, first_line
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.provenance import provenance
 from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.report.run_figures import save_run_figures
 from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
-from fadas.runs.folder import METRICS, MODEL, PARTITION, Claim, checkpoints
-from fadas.runs.reader import written_records
+from fadas.runs.folder import CLIENTS, METRICS, MODEL, PARTITION, Claim, checkpoints
+from fadas.runs.reader import read_clients_records, written_records
 from fadas.runs.serialization import atomic_file
 from fadas.runs.sinks import Sink, make_sinks
 from fadas.runs.summary import Outcome, Summary, Tally
-from fadas.runs.writer import Writer, valid_length
+from fadas.runs.writer import NOTHING, Writer, valid_clients_length, valid_length
 from fadas.simulation.simulator import Simulation
 from fadas.simulation.snapshot import restore, take
 
 OnRecord = Callable[[Record], None]
 Say = Callable[[str], None]
+_MOST_CLIENTS = 200_000  # whose tiers are written
 SMALL = 200_000  # parameters: for smaller models, more threads would only wait for each other
 
 
@@ -151,21 +152,26 @@ class _Execution:
         self.origin = provenance(config)  # before training: the tree may change meanwhile
         self.commits = [self.origin["commit"]]
         sinks = make_sinks([*config.run.sinks, *sinks], "run.sinks")
+        self.kept_clients = 0  # bytes of clients.jsonl
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None:
             _check_target(simulation, config.run)
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
-        self.writer = Writer(claim, kept, sinks, save_run_figures)
-        self.tally = Tally(config.run.target, simulation.metric)
+        self.writer = Writer(claim, kept, sinks, save_run_figures, self.kept_clients)
+        self.tally, self.last = Tally(config.run.target, simulation.metric), None
         for record in () if kept is None else written_records(self.folder):
             self.tally.add(record)
+            self.last = record
+        before = read_clients_records(self.folder / CLIENTS)
+        self.clients_step = before[-1].step if before else 0  # of the last evaluation of the clients
         self.keeps_best = config.run.keep == "best"
         self.checkpoints = BackgroundWriter()
         self.save_is_due = False
         self.diverged: str | None = None
-        if counts := simulation.task.label_counts():
-            self.writer.write_json(PARTITION, {"counts": counts})
+        tiers = simulation.plan.tiers if simulation.plan.clients <= _MOST_CLIENTS else None
+        if partition := {k: v for k, v in (("counts", simulation.task.label_counts()), ("tiers", tiers)) if v}:
+            self.writer.write_json(PARTITION, partition)
 
     def play(self, on_record: OnRecord, pause_at: float | None) -> Outcome:
         simulation = self.simulation
@@ -201,6 +207,7 @@ class _Execution:
             return self._finish(self.diverged)
         if self.tally.lacks_evaluation:  # an update refused after this record made it the last
             self.writer.replace_last(self.tally.add_evaluation(simulation.metrics))
+        self._take_clients()  # the last model is evaluated in any case
         self.writer.require_held()
         if not self.keeps_best or self.tally.best_step == self.tally.step:
             _save_model(simulation, self.folder)
@@ -210,8 +217,17 @@ class _Execution:
         """Add a record to the results and to the files. Save the model if it is the best so far."""
         self.tally.add(record)
         self.writer.append(record)
+        self.last = record
+        self._take_clients()
         if self.keeps_best and record.metrics and self.tally.best_step == record.step:
             _save_model(self.simulation, self.folder)
+
+    def _take_clients(self) -> None:
+        """Write the evaluation of the clients after the last record, if there is one that is not written yet."""
+        measured, last = self.simulation.clients_metrics, self.last
+        if measured and last and last.step > self.clients_step:
+            self.clients_step = last.step
+            self.writer.append_clients(clients_record(last.step, last.updates, last.time, measured))
 
     def _save_if_due(self, step: int) -> None:
         every = self.config.run.checkpoint_every
@@ -222,7 +238,7 @@ class _Execution:
 
     def _save(self) -> int:
         tensors, values = take(self.simulation)
-        values |= {"metrics": self.writer.mark(), "commits": self.commits}
+        values |= {"metrics": self.writer.mark(), "clients": self.writer.mark_clients(), "commits": self.commits}
         self.checkpoints.write(self.folder, values["version"], tensors, values)
         return values["version"]
 
@@ -274,10 +290,12 @@ class _Execution:
             try:
                 tensors, values = read_checkpoint(path)
                 kept, commits = valid_length(self.folder, values["metrics"]), map(str, values.get("commits", []))
+                kept_clients = valid_clients_length(self.folder, values.get("clients", NOTHING))
                 restore(self.simulation, tensors, values)
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError) as error:
                 say(f"{path} cannot be used: {error}")
                 continue
+            self.kept_clients = kept_clients
             self.commits = list(dict.fromkeys([*commits, *self.commits]))  # other code may have begun the run
             say(f"{self.folder}: continued after step {values['version']}")
             return kept

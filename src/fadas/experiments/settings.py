@@ -57,6 +57,8 @@ class RunSettings:
         time: End the run at this virtual time.
         eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates" or
             "2.5 time". The initial model and the last one are always evaluated.
+        clients_eval_every: The interval between evaluations on each client's own test data, written like `eval_every`.
+            The last model is evaluated in any case. The task must have such data, see `task.client_test`. None: never.
         metric: What runs are judged by: targets, tables, figures and sweeps. One of the task's metrics, or "loss".
             None: the accuracy if the task measures it, else its first metric.
         better: Which direction of the metric is better. None: as is known of its name.
@@ -74,6 +76,7 @@ class RunSettings:
     Example:
         >>> RunSettings(steps=500, updates=2500, time=250.0, eval_every=5, target=0.9, seeds=(1, 2))
         >>> RunSettings(steps=500, checkpoint_every=10, patience=20, keep="best")
+        >>> RunSettings(updates=2500, clients_eval_every="500 updates")
         >>> RunSettings(time=250.0, eval_every="50 updates", metric="score", better="higher", format="percent")
         >>> RunSettings(steps=500, sinks=("tensorboard", {"name": "wandb", "project": "x"}))
     """
@@ -82,6 +85,7 @@ class RunSettings:
     updates: int | None = None
     time: float | None = None
     eval_every: int | str = 1
+    clients_eval_every: int | str | None = None
     metric: str | None = None
     better: Better | None = None
     format: Format | None = None
@@ -101,6 +105,8 @@ class RunSettings:
         at_least(0, checkpoint_every=self.checkpoint_every)
         at_most(MOST_STEPS, checkpoint_every=self.checkpoint_every)
         Interval.parse(self.eval_every)
+        if self.clients_eval_every is not None:
+            Interval.parse(self.clients_eval_every, "clients_eval_every")
         if self.time is not None:
             positive(time=self.time)
         if self.metric is None and (self.better or self.format):

@@ -7,6 +7,8 @@
 | `table.py`      | the comparison as a table of text; `columns_of` lists the columns         |
 | `curves.py`     | learning curves, from runs or a pandas frame                              |
 | `figures.py`    | the other figures; `FIGURES`, at the foot, lists them                     |
+| `clients.py`    | tables and figures of clients: how well served, how often they took part  |
+| `fairness.py`   | statistics of one value per client                                        |
 | `timeline.py`   | the figure of the clients' timeline                                       |
 | `run_figures.py`| the figures of one run, for sinks                                         |
 | `frames.py`     | runs, steps and jobs as pandas frames                                     |

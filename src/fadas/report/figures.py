@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fadas.core.metrics import Metric
+from fadas.report.clients import draw_clients, draw_participation
 from fadas.report.comparison import TRAIN_LOSS, Row, choose_common_metric, compare
 from fadas.report.curves import STYLE, Data, collect_points, curves, group, percent
 from fadas.report.looks import DASHES, looks_of
@@ -385,6 +386,19 @@ FIGURES: list[Entry] = [
         "The clients' timeline",
         "When each client trained, and from which version of the model. Only jobs that reached a server step count.",
         timeline,
+    ),
+    Entry(
+        "clients",
+        "How well each client is served",
+        "The last model on each client's own test data, by delay tier. Dots are clients of all seeds, bars are means.",
+        draw_clients,
+    ),
+    Entry(
+        "participation",
+        "Who took part how often",
+        "Updates of each client that reached a server step, relative to equal shares. The dotted line is uniform "
+        "participation.",
+        draw_participation,
     ),
     Entry(
         "labels",

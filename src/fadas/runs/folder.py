@@ -16,9 +16,9 @@ from fadas.runs.serialization import from_table, parse_json, parse_toml
 from fadas.runs.summary import Summary, require_possible
 
 CONFIG, METRICS, SUMMARY, PARTITION = "config.toml", "metrics.jsonl", "summary.json", "partition.json"
-MODEL = "model.safetensors"
+MODEL, CLIENTS = "model.safetensors", "clients.jsonl"
 SINK_NOTES = "sinks.json"  # which runs of trackers this run is
-_FILES = (CONFIG, METRICS, MODEL, "adapter", PARTITION, SINK_NOTES, SUMMARY, "report.html")
+_FILES = (CONFIG, METRICS, CLIENTS, MODEL, "adapter", PARTITION, SINK_NOTES, SUMMARY, "report.html")
 _DRAFT = re.compile(r"(\.[0-9]+)?\.tmp$")
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]{9}\.ckpt")  # not a copy that someone keeps beside it
 

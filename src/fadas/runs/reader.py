@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fadas.core.metrics import Better, Format, Metric
-from fadas.core.records import Record
+from fadas.core.records import ClientsRecord, Record
 from fadas.errors import ConfigError, Damaged
 from fadas.registry import is_table
-from fadas.runs.folder import CONFIG, METRICS, PARTITION, SUMMARY, read_summary
+from fadas.runs.folder import CLIENTS, CONFIG, METRICS, PARTITION, SUMMARY, read_summary
 from fadas.runs.formats import upgrade_config, upgrade_table
 from fadas.runs.same_run import identity, is_deployment
 from fadas.runs.serialization import check_numbers, from_table, parse_json, parse_toml, read_text, strict_json
@@ -30,6 +30,8 @@ class Run:
         summary: Its results.
         counts: Examples of each label, by client, if the targets are labels.
         initial: The record of the initial model. None: it was not evaluated.
+        clients_evaluations: The evaluations on the clients' own test data, if there were any.
+        tiers: The clients of each delay tier, from the fastest to the slowest. None: the delays have no tiers.
     """
 
     folder: Path
@@ -38,6 +40,8 @@ class Run:
     summary: Summary
     counts: list[list[int]] | None = None
     initial: Record | None = None
+    clients_evaluations: list[ClientsRecord] = field(default_factory=list[ClientsRecord])
+    tiers: dict[str, list[int]] | None = None
 
     @property
     def label(self) -> str:
@@ -82,6 +86,14 @@ class Run:
         return [(record, value) for record, value in found if value is not None]
 
     @property
+    def last_clients_metrics(self) -> dict[str, list[float]] | None:
+        """The last evaluation on the clients' own test data, with NaN where it is undefined. None: there is none."""
+        if not self.clients_evaluations:
+            return None
+        last = self.clients_evaluations[-1].metrics
+        return {name: [math.nan if v is None else v for v in values] for name, values in last.items()}
+
+    @property
     def clients(self) -> int:
         """The number of clients in the settings, or 0 for a deployment, where the number may change."""
         return self.config["task"].get("clients", 0)
@@ -110,7 +122,8 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Partition:
-    counts: list[list[int]]
+    counts: list[list[int]] | None = None
+    tiers: dict[str, list[int]] | None = None
 
 
 def read_run(folder: Path) -> Run:
@@ -132,14 +145,17 @@ def read_run(folder: Path) -> Run:
         initial = records.pop(0) if records and not records[0].step else None
         if (not records and not summary.diverged) or (records[-1].step if records else 0) != summary.step:
             raise ValueError(f"it does not end at step {summary.step}, as {SUMMARY} says")
-        _require_known_clients(records, config["task"].get("clients", 0))
+        clients = config["task"].get("clients", 0)
+        _require_known_clients(records, clients)
+        name = CLIENTS
+        evaluations = read_clients_records(folder / CLIENTS, clients)
         name = PARTITION
-        counts = _read_counts(folder / PARTITION) if (folder / PARTITION).exists() else None
+        partition = _read_partition(folder / PARTITION, clients)
     except Damaged:
         raise
     except (ValueError, AttributeError) as error:
         raise Damaged(f"{folder} is damaged: {name}: {error}") from None
-    return Run(folder, config, records, summary, counts, initial)
+    return Run(folder, config, records, summary, partition.counts, initial, evaluations, partition.tiers)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -223,6 +239,41 @@ def read_record(line: str | bytes, number: int = 1, before: Record | None = None
     return record
 
 
+def read_clients_records(path: Path, clients: int = 0) -> list[ClientsRecord]:
+    """Return the evaluations in a clients.jsonl. A file that does not exist holds none.
+
+    Args:
+        path: The file.
+        clients: The number of clients. 0: it is not known.
+
+    Raises:
+        ValueError: No run can have written the file.
+    """
+    if not path.exists():
+        return []
+    found: list[ClientsRecord] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        try:
+            record = from_table(ClientsRecord, strict_json(line), "it")
+            _require_possible_clients(record, clients or (found[0].clients if found else 0))
+            if found and record.step <= found[-1].step:
+                raise ValueError(f"step {record.step} follows step {found[-1].step}")
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        found.append(record)
+    return found
+
+
+def _require_possible_clients(record: ClientsRecord, clients: int) -> None:
+    require_counts(1, step=record.step, updates=record.updates)
+    not_negative(time=record.time)
+    lengths = {len(row) for row in record.metrics.values()}
+    if len(lengths) != 1 or lengths == {0}:
+        raise ValueError("every metric must have one value per client")
+    if clients and lengths != {clients}:
+        raise ValueError(f"it has values of {lengths.pop()} clients, and there are {clients}")
+
+
 def _require_possible(record: Record) -> None:
     """Raise a ValueError if no server step can have this record."""
     require_counts(step=record.step)
@@ -253,13 +304,19 @@ def _require_known_clients(records: Sequence[Record], clients: int) -> None:
         raise ValueError(f"it names client {last}, but {CONFIG} has {clients} clients")
 
 
-def _read_counts(path: Path) -> list[list[int]]:
+def _read_partition(path: Path, clients: int) -> _Partition:
+    if not path.exists():
+        return _Partition()
     partition = from_table(_Partition, upgrade_table(parse_json(path), str(path)), path.name)
-    if len({len(client) for client in partition.counts}) != 1:
+    counts, tiers = partition.counts, partition.tiers
+    if counts is not None and len({len(client) for client in counts}) != 1:
         raise ValueError("all clients must have the same number of labels")
-    if any(not 0 <= count < 2**53 for client in partition.counts for count in client):
+    if any(not 0 <= count < 2**53 for client in counts or () for count in client):
         raise ValueError("a count is negative or too large")
-    return partition.counts
+    members = sorted(chain.from_iterable((tiers or {}).values()))
+    if tiers is not None and (len(members) != clients or members != [*range(clients)]):
+        raise ValueError("every client must be in one tier")
+    return partition
 
 
 def read_runs(folder: Path) -> tuple[list[Run], list[Damaged]]:

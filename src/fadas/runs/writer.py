@@ -12,18 +12,57 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from fadas.core.records import Record
+from fadas.core.records import ClientsRecord, Record
 from fadas.errors import FadasWarning, first_line
 from fadas.runs import lock
-from fadas.runs.folder import CONFIG, METRICS, SUMMARY, Claim, is_checkpoint, remove_run
+from fadas.runs.folder import CLIENTS, CONFIG, METRICS, SUMMARY, Claim, is_checkpoint, remove_run
 from fadas.runs.formats import FORMAT
 from fadas.runs.serialization import to_json, to_toml, write_text
 from fadas.runs.sinks import Guard, Sink
 from fadas.runs.summary import Summary
 
 DrawFigures = Callable[[Path, Path], None]  # writes the figures of the run in a folder to another folder
-Mark = tuple[int, str]  # bytes of metrics.jsonl, and their checksum
+Mark = tuple[int, str]  # bytes of a file of lines, and their checksum
+NOTHING: Mark = (0, hashlib.sha256().hexdigest())  # the mark of a file without lines
 _BLOCK = 1 << 20  # bytes that are read at once
+
+
+class LineFile:
+    """A file of JSON lines. Each line is flushed.
+
+    Args:
+        path: The file.
+        kept: How many of its bytes to keep. What follows them is removed.
+    """
+
+    def __init__(self, path: Path, kept: int = 0) -> None:
+        self._path = path
+        self._file = path.open("r+b" if kept else "wb")
+        self._digest = _digest(self._file, kept)
+        self._file.truncate(kept)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, table: Mapping[str, Any]) -> None:
+        """Write a line."""
+        text = to_json(table).encode() + b"\n"
+        self._digest.update(text)
+        self._file.write(text)
+        self._file.flush()
+
+    def remove_last(self) -> None:
+        """Remove the last line. No marks can be taken after that."""
+        begin = self._path.read_bytes()[:-1].rfind(b"\n") + 1
+        self._file.truncate(begin)
+        self._file.seek(begin)
+
+    def mark(self) -> Mark:
+        """Return the length and checksum of the file, after flushing it to disk."""
+        os.fsync(self._file.fileno())
+        return self._file.tell(), self._digest.hexdigest()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 class Writer:
@@ -35,6 +74,7 @@ class Writer:
         sinks: Additional outputs for the records. The run continues without a sink that fails.
         draw: Writes the figures of a run that has ended to a folder, for sinks that take figures. It is called with the
             run's folder and that folder. None: there are no figures.
+        kept_clients: How many bytes of its clients.jsonl to keep.
     """
 
     def __init__(
@@ -43,16 +83,17 @@ class Writer:
         kept: int | None = None,
         sinks: Sequence[Sink] = (),
         draw: DrawFigures | None = None,
+        kept_clients: int = 0,
     ) -> None:
         self.folder, self._claim, self._draw = claim.folder, claim, draw
         self._sinks, self._summary = [Guard(sink) for sink in sinks], None
         if kept is None:
             remove_run(self.folder)
             self.write_config(claim.tables)
-        self._metrics = (self.folder / METRICS).open("r+b" if kept else "wb")
-        self._digest = _digest(self._metrics, kept or 0)
-        self._metrics.truncate(kept or 0)
-        self._metrics.seek(0, os.SEEK_END)
+        self._metrics = LineFile(self.folder / METRICS, kept or 0)
+        self._clients = LineFile(self.folder / CLIENTS, kept_clients) if kept_clients else None
+        if not kept_clients:
+            (self.folder / CLIENTS).unlink(missing_ok=True)
         for sink in self._sinks:
             sink.call("open", self.folder, claim.tables)
 
@@ -62,28 +103,28 @@ class Writer:
 
     def append(self, record: Record) -> None:
         """Write the record of a server step."""
-        self._append_line(record)
+        self._metrics.append(record.as_dict())
         for sink in self._sinks:
             sink.call("record", record)
 
-    def _append_line(self, record: Record) -> None:
-        text = to_json(record.as_dict()).encode() + b"\n"
-        self._digest.update(text)
-        self._metrics.write(text)
-        self._metrics.flush()
+    def append_clients(self, record: ClientsRecord) -> None:
+        """Write an evaluation on the clients' own test data. The first one makes clients.jsonl."""
+        self._clients = self._clients or LineFile(self.folder / CLIENTS)
+        self._clients.append(record.as_dict())
 
     def replace_last(self, record: Record) -> None:
         """Write the last record again. No marks can be taken after that."""
-        begin = (self.folder / METRICS).read_bytes()[:-1].rfind(b"\n") + 1
-        self._metrics.truncate(begin)
-        self._metrics.seek(begin)
+        self._metrics.remove_last()
         self.append(record)
 
     def mark(self) -> Mark:
         """Return the length and checksum of metrics.jsonl, after flushing it to disk."""
         lock.require_held(self.folder)
-        os.fsync(self._metrics.fileno())
-        return self._metrics.tell(), self._digest.hexdigest()
+        return self._metrics.mark()
+
+    def mark_clients(self) -> Mark:
+        """Return the length and checksum of clients.jsonl, after flushing it to disk."""
+        return self._clients.mark() if self._clients else NOTHING
 
     def write_json(self, name: str, table: Mapping[str, Any]) -> None:
         """Write a JSON file beside the metrics."""
@@ -120,6 +161,8 @@ class Writer:
         finally:
             self._claim.release()
             self._metrics.close()
+            if self._clients:
+                self._clients.close()
 
     def _send_figures(self, sinks: Sequence[Guard], draw: DrawFigures) -> None:
         if not sinks:
@@ -141,10 +184,30 @@ def valid_length(folder: Path, mark: Sequence[Any]) -> int:
     Raises:
         ValueError: metrics.jsonl has been changed since.
     """
+    return _marked_length(folder / METRICS, mark)
+
+
+def valid_clients_length(folder: Path, mark: Sequence[Any]) -> int:
+    """Return the length in bytes of the part of clients.jsonl that belongs to a mark.
+
+    Raises:
+        ValueError: clients.jsonl has been changed since.
+    """
+    return _marked_length(folder / CLIENTS, mark)
+
+
+def _marked_length(path: Path, mark: Sequence[Any]) -> int:
+    """Return the length in bytes of the part of a file that belongs to a mark.
+
+    Raises:
+        ValueError: The file has been changed since.
+    """
     length, digest = mark
-    with (folder / METRICS).open("rb") as file:
+    if not length and not path.exists():
+        return 0
+    with path.open("rb") as file:
         if _digest(file, length).hexdigest() != digest:
-            raise ValueError("metrics.jsonl does not match this checkpoint")
+            raise ValueError(f"{path.name} does not match this checkpoint")
     return length
 
 

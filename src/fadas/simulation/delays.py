@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,37 @@ class DelayModel(Protocol):
         Args:
             clients: The number of clients.
             rng: A generator for what is drawn once per client.
+        """
+        ...
+
+
+@runtime_checkable
+class TieredDelays(Protocol):
+    """What a delay model has if its clients belong to tiers. Reports then compare the tiers.
+
+    Attributes:
+        tier_names: The names of the tiers, from the fastest to the slowest.
+
+    Example:
+        >>> class Halves:
+        ...     tier_names = ("wired", "mobile")
+        ...
+        ...     def tiers(self, clients, rng):
+        ...         return np.arange(clients) % 2
+        ...
+        ...     def bind(self, clients, rng):
+        ...         slow = self.tiers(clients, rng)
+        ...         return lambda client, u: 1.0 + 9.0 * slow[client] * u
+    """
+
+    tier_names: Sequence[str]
+
+    def tiers(self, clients: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the index of each client's tier. `bind` must draw the tiers in the same way, before anything else.
+
+        Args:
+            clients: The number of clients.
+            rng: A generator in the state that `bind` gets.
         """
         ...
 
@@ -79,6 +110,7 @@ class Large:
     medium: Range = (3.0, 5.0)
     large: Range = (50.0, 80.0)
     shares: tuple[float, float, float] | None = None
+    tier_names: ClassVar[Sequence[str]] = _TIERS
 
     def __post_init__(self) -> None:
         positive(gamma=self.gamma)

@@ -17,7 +17,7 @@ from fadas.core.ledger import Job, Ledger, Schedule, Step
 from fadas.core.records import LATEST, tau_statistics
 from fadas.errors import FadasWarning
 from fadas.rng import DROPOUT, DURATION, TIER
-from fadas.simulation.delays import DelayModel, Delays, Large
+from fadas.simulation.delays import DelayModel, Delays, Large, TieredDelays
 from fadas.simulation.faults import check_clients, is_failing, last_outage_end
 from fadas.validate import Range, at_least, positive, whole_number
 
@@ -106,6 +106,19 @@ class Plan:
     def tau(self) -> np.ndarray:
         """The delay of every update, in server versions: [steps, M]."""
         return np.arange(self.steps)[:, None] - self.version[self.arrivals]
+
+    @cached_property
+    def tiers(self) -> dict[str, list[int]] | None:
+        """The clients of each delay tier, from the fastest tier to the slowest. None: the delay model has no tiers.
+
+        A delay model has tiers if it has a method `tiers(clients, rng)`, as `Large` does, and their names in
+        `tier_names`.
+        """
+        model = self.delays.model
+        if not isinstance(model, TieredDelays):
+            return None
+        of_client = model.tiers(self.clients, np.random.default_rng([self.seed, TIER]))
+        return {name: np.flatnonzero(of_client == tier).tolist() for tier, name in enumerate(model.tier_names)}
 
     def statistics(self) -> dict[str, float]:
         """Return what `fadas plan` prints. As in the paper, tau_avg and tau_med are over each step's largest delay."""

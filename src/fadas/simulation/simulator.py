@@ -16,7 +16,7 @@ from fadas.core.progress import Progress, Span, mean_loss
 from fadas.core.records import Record, initial_record
 from fadas.core.server import TOO_EARLY, Received, Server
 from fadas.core.update_checks import Checks, all_finite
-from fadas.errors import Diverged, Unsuitable, unknown_name
+from fadas.errors import ConfigError, Diverged, Unsuitable, unknown_name
 from fadas.executors import DEFAULT, EXECUTORS, Executor, fallbacks
 from fadas.executors.base import executor_traits
 from fadas.executors.torch_settings import torch_threads
@@ -27,6 +27,11 @@ from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import start_of_job
 from fadas.training.sgd import LocalSGD
+
+NO_CLIENT_TESTS = (
+    "clients_eval_every needs test data of each client's own, and the task has none. Set task.client_test = 0.2, or "
+    "give fadas.Task the argument client_test"
+)
 
 
 @dataclass
@@ -50,6 +55,8 @@ class Simulation:
     - `kept_bytes` is the memory that each client needs between its jobs, for `local.keep` or control variates.
     - `initial` is the record of the initial model: step 0, with its metrics. None: the task measures nothing.
     - `metrics` are those of the current model, if it was evaluated. The last model always is.
+    - `clients_metrics` are those of the current model on each client's own test data: one value per client for each
+      name. None: clients were not evaluated. With `clients_eval_every` the last model always is.
     - `metric` is what the run is judged by.
     - `stop()` ends the iteration after the current update. After that, and after every record, `fadas.snapshot.take`
       returns what another simulation needs to continue.
@@ -64,6 +71,7 @@ class Simulation:
         target: End the run at the first evaluation in which the metric reaches this value.
         checks: The checks that an update must pass. None: the default checks.
         metric: What the run is judged by. None: the accuracy if it is measured.
+        clients_eval_every: The interval between evaluations on each client's own test data. None: there are none.
 
     Raises:
         Diverged: While iterating, if training diverges.
@@ -85,14 +93,17 @@ class Simulation:
         target: float | None,
         checks: Checks | None = None,
         metric: Metric | None = None,
+        clients_eval_every: int | str | Interval | None = None,
     ) -> None:
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = Interval.parse(eval_every), target
+        self.clients_eval_every = _parse_optional(clients_eval_every)
         self.metric = metric or choose_metric(task.measured)
         self._flat = FlatModule(task.module(plan.seed), executor.device)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
         self.progress = SimulationProgress()
         self.metrics: dict[str, float] | None = None
+        self.clients_metrics: dict[str, list[float]] | None = None
         self.stopped = self.complete = False
         self.kept: dict[int, Vectors] = {}  # by client: what it keeps until its next job
         self.kept_bytes = 0
@@ -179,6 +190,7 @@ class Simulation:
                 del received
                 yield record
                 if self.complete:
+                    self._evaluate_clients_last()
                     return
         self._end()
 
@@ -206,6 +218,9 @@ class Simulation:
         progress.recorded = updates
         evaluated = self.eval_every.is_due(before, now) or now.step == self.plan.steps
         self.metrics = self.executor.evaluate(self.server.model) if evaluated else None
+        self.clients_metrics = None
+        if (every := self.clients_eval_every) and (every.is_due(before, now) or now.step == self.plan.steps):
+            self.clients_metrics = self.executor.evaluate_clients(self.server.model)
         loss = mean_loss(received.updates)  # before the clock is read: it waits for the device
         self.progress.wall = time.perf_counter() - begin
         value = self.metric.value(self.metrics)
@@ -234,6 +249,12 @@ class Simulation:
             raise type(error)(f"{error} when its time was over")
         if self.metrics is None:  # an update refused after this record made it the last
             self.metrics = self.executor.evaluate(self.server.model)
+        self._evaluate_clients_last()
+
+    def _evaluate_clients_last(self) -> None:
+        """Evaluate the last model on each client's own test data, if that was not due anyway."""
+        if self.clients_eval_every and self.clients_metrics is None:
+            self.clients_metrics = self.executor.evaluate_clients(self.server.model)
 
     def _replan(self, received: Received) -> None:
         """Updates were refused: plan the future again from here. What is trained already keeps its result."""
@@ -262,6 +283,10 @@ class Simulation:
                 self.executor.submit(job, start, int(self.plan.due[job.id]))
 
 
+def _parse_optional(value: int | str | Interval | None) -> Interval | None:
+    return None if value is None else Interval.parse(value, "clients_eval_every")
+
+
 def simulate(
     plan: Plan,
     task: Task,
@@ -271,6 +296,7 @@ def simulate(
     executor: str | Executor = DEFAULT,
     device: str = "cpu",
     eval_every: int | str = 1,
+    clients_eval_every: int | str | None = None,
     target: float | None = None,
     metric: str | Metric | None = None,
     checks: Checks | None = None,
@@ -288,6 +314,8 @@ def simulate(
         device: Where an executor that is given by name trains.
         eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates" or
             "2.5 time".
+        clients_eval_every: The interval between evaluations on each client's own test data, `Task.client_test`. The
+            last model is evaluated in any case. None: clients are not evaluated.
         target: End the run at the first evaluation in which the metric reaches this value.
         metric: What the run is judged by: the name of one of the task's metrics, or for names of your own
             `fadas.Metric("score", better="higher")`. None: the accuracy if it is measured, else the first metric.
@@ -313,7 +341,19 @@ def simulate(
                 given.use(own)
             return given
 
-        return prepare(plan, task, algorithm, local, use, executor.device, eval_every, target, checks, judged_by)
+        return prepare(
+            plan,
+            task,
+            algorithm,
+            local,
+            use,
+            executor.device,
+            eval_every,
+            target,
+            checks,
+            judged_by,
+            clients_eval_every=clients_eval_every,
+        )
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
     make = EXECUTORS[executor]
@@ -322,7 +362,19 @@ def simulate(
     def make_executor(own: LocalSGD) -> Executor:
         return make(task, own, plan.seed, device)
 
-    return prepare(plan, task, algorithm, local, make_executor, place, eval_every, target, checks, judged_by)
+    return prepare(
+        plan,
+        task,
+        algorithm,
+        local,
+        make_executor,
+        place,
+        eval_every,
+        target,
+        checks,
+        judged_by,
+        clients_eval_every=clients_eval_every,
+    )
 
 
 def prepare(
@@ -337,18 +389,24 @@ def prepare(
     checks: Checks | None = None,
     metric: Metric | None = None,
     label: str = "",
+    clients_eval_every: int | str | Interval | None = None,
 ) -> Simulation:
     """Check a run, make its executor and return its simulation. `device` is where the server's models are.
 
     The executor gets local training as the algorithm does it.
     """
     metric = metric or choose_metric(task.measured)
+    interval = _parse_optional(clients_eval_every)
     kept = check_run(plan, task, algorithm, local, device, target, metric, label)
+    if interval and task.client_test is None:
+        raise ConfigError(NO_CLIENT_TESTS)
     executor = make_executor(algorithm.local_training(local))
     try:
         executor.preflight()
+        if interval:
+            executor.require_evaluates_clients()
     except Unsuitable as error:
         raise Unsuitable(f"{error}; use another executor: {' or '.join(fallbacks())}") from error
-    simulation = Simulation(plan, task, algorithm, local, executor, eval_every, target, checks, metric)
+    simulation = Simulation(plan, task, algorithm, local, executor, eval_every, target, checks, metric, interval)
     simulation.kept_bytes = kept
     return simulation

@@ -12,7 +12,7 @@ from torch import Tensor
 from fadas.rng import HOLDOUT, PARTITION
 from fadas.tasks.downloads import Archive
 from fadas.tasks.networks import MODELS
-from fadas.tasks.partition import Kind, deal, split_off
+from fadas.tasks.partition import Kind, deal, hold_out_tests, split_off
 from fadas.tasks.task import Subsets, Task, send
 from fadas.validate import at_least
 
@@ -74,6 +74,7 @@ def cifar(
     limit: int | None = None,
     verify: bool = True,
     validation: float = 0.0,
+    client_test: float | None = None,
     seed: int = 0,
 ) -> Task:
     """CIFAR from its official binary files (`fadas data get`), with a ResNet-18 or a small network.
@@ -90,10 +91,12 @@ def cifar(
         limit: Use only the first `limit` training images and the first `limit` test images. None: all.
         verify: Compare the files with the published checksums.
         validation: Hold out this share of the training images and measure on it instead of the test images, for tuning.
+        client_test: Hold out this share of each client's training examples as its own test data, see
+            `run.clients_eval_every`. None: clients have none.
         seed: The seed of the partition.
 
     Example:
-        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000, validation=0.1)
+        >>> task = cifar("cifar10", clients=20, alpha=0.3, model="cnn", limit=5000, validation=0.1, client_test=0.2)
         >>> task = cifar("cifar100", clients=20, partition="shards", shards=3)
     """
     at_least(1, limit=limit)
@@ -115,7 +118,9 @@ def cifar(
         return [images.float().sub_(mean.to(images.device)).div_(std.to(images.device))]
 
     make = partial(MODELS[model], layout.classes)
-    return Task(make, Subsets(train, parts), test=test, transform=transform)
+    parts, own = hold_out_tests(parts, client_test)
+    splits = Subsets(train, own) if own else None
+    return Task(make, Subsets(train, parts), test=test, transform=transform, client_test=splits)
 
 
 def records(raw: bytes, labels: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fadas.rng import HOLDOUT, PARTITION
-from fadas.tasks.partition import Kind, deal, split_off
+from fadas.tasks.partition import Kind, deal, hold_out_tests, split_off
 from fadas.tasks.task import Subsets, Task
 from fadas.validate import MOST_WIDTH, at_least, at_most
 
@@ -21,6 +21,7 @@ def digits(
     shards: int = 2,
     hidden: int = 64,
     validation: float = 0.0,
+    client_test: float | None = None,
     seed: int = 0,
 ) -> Task:
     """Handwritten digits, shipped with scikit-learn, and a two-layer network.
@@ -35,10 +36,12 @@ def digits(
         shards: The pieces per client of the partition "shards".
         hidden: The width of the hidden layer.
         validation: Hold out this share of the training images and measure on it instead of the test images, for tuning.
+        client_test: Hold out this share of each client's training examples as its own test data, see
+            `run.clients_eval_every`. None: clients have none.
         seed: The seed of the partition.
 
     Example:
-        >>> task = digits(clients=20, alpha=0.1, hidden=128, validation=0.2)
+        >>> task = digits(clients=20, alpha=0.1, hidden=128, validation=0.2, client_test=0.2)
         >>> task = digits(partition="shards", shards=3)
     """
     at_least(1, hidden=hidden)
@@ -57,7 +60,9 @@ def digits(
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
-    return Task(model, Subsets(tensors(train), parts), test=tensors(test))
+    parts, own = hold_out_tests(parts, client_test)
+    data = tensors(train)
+    return Task(model, Subsets(data, parts), test=tensors(test), client_test=Subsets(data, own) if own else None)
 
 
 def _load_digits() -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from fadas.rng import HOLDOUT, PARTITION
 from fadas.runs.serialization import atomic_file
 from fadas.tasks import encoders
 from fadas.tasks.downloads import data_folder, may_cache
-from fadas.tasks.partition import Kind, deal, split_off
+from fadas.tasks.partition import Kind, deal, hold_out_tests, split_off
 from fadas.tasks.task import Subsets, Task, accuracy
 from fadas.validate import MOST_LENGTH, MOST_RANK, at_least, at_most
 
@@ -63,6 +63,7 @@ def glue(
     max_length: int = 128,
     limit: int | None = None,
     validation: float = 0.0,
+    client_test: float | None = None,
     seed: int = 0,
 ) -> Task:
     """A GLUE task from its official TSV files: a BERT-family encoder, fine-tuned with LoRA.
@@ -84,10 +85,12 @@ def glue(
         max_length: The largest number of tokens per example. Longer examples are truncated.
         limit: Use only the first `limit` training examples and the first `limit` dev examples. None: all.
         validation: Hold out this share of the training examples and measure on it instead of the dev set, for tuning.
+        client_test: Hold out this share of each client's training examples as its own test data, see
+            `run.clients_eval_every`. None: clients have none.
         seed: The seed of the partition.
 
     Example:
-        >>> task = glue("rte", clients=20, encoder="tiny", max_length=32, limit=200, validation=0.1)
+        >>> task = glue("rte", clients=20, encoder="tiny", max_length=32, limit=200, validation=0.1, client_test=0.2)
         >>> task = glue("sst2", clients=20, alpha=0.3, rank=4, lora_alpha=16, targets=("query", "value"))
         >>> task = glue("mrpc", clients=20, partition="shards", shards=3)
     """
@@ -105,8 +108,10 @@ def glue(
     parts = deal(train[-1].numpy(), clients, np.random.default_rng([seed, PARTITION]), partition, alpha, shards)
     metrics = {"accuracy": accuracy, "f1": f1} if name == "mrpc" else {"accuracy": accuracy}
     model = partial(encoders.lora_classifier, encoder, rank, lora_alpha, targets)
+    parts, own = hold_out_tests(parts, client_test)
+    splits = Subsets(train, own) if own else None
     form = {"save": encoders.save_adapter, "load": encoders.adapter_names}
-    return Task(model, Subsets(train, parts), test=test, metrics=metrics, **form)
+    return Task(model, Subsets(train, parts), test=test, metrics=metrics, client_test=splits, **form)
 
 
 def f1(outputs: Tensor, targets: Tensor) -> Tensor:

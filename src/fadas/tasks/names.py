@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,7 +30,8 @@ def names(clients: int = 50, words: int = 1000, targets: int = 100, hidden: int 
 
     The clients are the modules with most functions. A sixth of each client's functions is the test set. Functions that
     share text, such as a function and those defined in it, are never divided between training and test. The words and
-    the targets are chosen from training data.
+    the targets are chosen from training data. Each client's share of the test set is also its own test data, for
+    `run.clients_eval_every`.
 
     Args:
         clients: The number of clients.
@@ -67,7 +69,11 @@ def names(clients: int = 50, words: int = 1000, targets: int = 100, hidden: int 
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(len(columns), hidden), nn.ReLU(), nn.Linear(hidden, len(labels)))
 
-    return Task(model, Subsets(tensors(train), [torch.from_numpy(part) for part in parts.values()]), test=tensors(test))
+    clients_data = Subsets(tensors(train), [torch.from_numpy(part) for part in parts.values()])
+    held_out, of_clients = tensors(test), natural([function.module for function in test])
+    none = np.zeros(0, np.int64)  # a client without functions of its own among the held-out ones
+    own = Subsets(held_out, [torch.from_numpy(of_clients.get(module, none)) for module in parts])
+    return Task(model, clients_data, test=held_out, client_test=own)
 
 
 def load_functions() -> list[Function]:

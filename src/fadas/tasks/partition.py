@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fadas.rng import PARTITION
-from fadas.validate import at_least, positive
+from fadas.rng import HOLDOUT, PARTITION
+from fadas.validate import InvalidValue, at_least, positive
 
 Kind = Literal["dirichlet", "dirichlet-capped", "iid", "shards"]
 
@@ -241,10 +241,10 @@ def _at_most_examples(examples: int, **values: int) -> None:
             raise ValueError(f"{name} must be at most the number of training examples ({examples}), got {value}")
 
 
-def share_of(examples: int, share: float) -> int:
-    """Return how many of the examples a held-out share is."""
+def share_of(examples: int, share: float, name: str = "validation") -> int:
+    """Return how many of the examples a held-out share is. Messages call it by its name."""
     if not 0 < share < 1:
-        raise ValueError(f"validation must be above 0 and below 1, got {share}")
+        raise ValueError(f"{name} must be above 0 and below 1, got {share}")
     return round(examples * share)
 
 
@@ -254,3 +254,38 @@ def split_off(examples: int, share: float, rng: np.random.Generator) -> tuple[np
     if not 0 < count < examples:
         raise ValueError(f"validation ({share}) of {examples} examples leaves one side empty; choose another share")
     return np.sort(order[count:]), np.sort(order[:count])
+
+
+def hold_out_tests(
+    parts: Sequence[torch.Tensor], share: float | None
+) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
+    """Hold out a share of each client's examples for its own test split.
+
+    The same share of the same examples gives the same split. A client with too few examples keeps all of them.
+
+    Args:
+        parts: The indices of each client's examples.
+        share: The share. None: hold nothing out.
+
+    Returns:
+        The indices that each client keeps, and those that it holds out. None for the latter without a share.
+
+    Example:
+        >>> parts, tests = hold_out_tests([torch.arange(10), torch.arange(10, 15)], share=0.2)
+        >>> [len(part) for part in tests]
+        [2, 1]
+    """
+    if share is None:
+        return [*parts], None
+    if not 0 < share < 1:
+        raise InvalidValue("client_test", f"must be above 0 and below 1, got {share}")
+    kept: list[torch.Tensor] = []
+    tests: list[torch.Tensor] = []
+    for client, part in enumerate(parts):
+        order = torch.from_numpy(np.random.default_rng([2, client, HOLDOUT]).permutation(len(part)))
+        count = min(round(len(part) * share), len(part) - 1)
+        kept.append(part[order[count:].sort().values])
+        tests.append(part[order[:count].sort().values])
+    if not any(map(len, tests)):
+        raise ValueError(f"client_test ({share}) leaves every client without test examples; choose a larger share")
+    return kept, tests

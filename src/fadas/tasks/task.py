@@ -1,7 +1,8 @@
 """A task: a model, the clients' data, a loss, and what to measure on the server's test data."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +17,15 @@ from torch.utils.data import Dataset
 from fadas.errors import ConfigError, first_line
 from fadas.rng import INIT, mix
 from fadas.tasks.metrics import Measure, accuracy, choose_metrics
+from fadas.tasks.subsets import Data, Rows, Subsets, as_tensor, has_mapped, split_rows
 from fadas.tasks.weights import StartWeights, Weights, load_weights, read_weights
 
-Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
 # Stored inputs -> inputs for the module. Training passes a generator, for random augmentation; evaluation passes None.
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
 Save = Callable[[nn.Module, Path], None]
 Load = Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]]
+Block = list[tuple[int, Data]]  # clients, each with its test data: all of one shape
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -46,27 +48,6 @@ def send(tensor: Tensor, device: str | torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
-class Subsets(Sequence[Data]):
-    """A sequence of clients' data over one shared data set. A client's data are gathered on access and not kept.
-
-    Args:
-        data: The data of all clients, (inputs, ..., targets).
-        parts: The indices of each client's examples.
-
-    Example:
-        >>> clients = Subsets((images, labels), [torch.tensor([0, 2]), torch.tensor([1, 3, 4])])
-    """
-
-    def __init__(self, data: Data, parts: Sequence[Tensor]) -> None:
-        self.data, self.parts = data, parts
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, client):  # type: ignore[no-untyped-def, override]
-        return [tensor[self.parts[client]] for tensor in self.data]
-
-
 @dataclass
 class Task:
     """What is trained: a model, one data set per client, a loss, and what to measure.
@@ -76,7 +57,8 @@ class Task:
             decides the initial parameters. A module is copied as it is.
         clients: The data of each client. They are a tuple (inputs, ..., targets) of tensors or arrays, with one input
             per argument of the module, or a torch data set of such items. NumPy arrays become tensors: floats of
-            torch's default dtype, and labels of 64 bits.
+            torch's default dtype, and labels of 64 bits. For parts of one data set, which may be larger than memory, a
+            `fadas.Subsets`.
         loss: A function of (outputs, targets). It returns one value per example, or their mean.
         test: The test data, in the form of one client's data. None: nothing is measured.
         metrics: Functions of (all outputs, all targets) on the test data, by name, or the names of ready ones, such as
@@ -90,6 +72,8 @@ class Task:
             model.safetensors. None: those of the module.
         load: A function of (module, tensors) that returns the tensors of `weights` by the names of the module's state
             dict, for files that `save` wrote. None: they have these names.
+        client_test: Each client's own test data, in the form of `clients`. A client may have none: no examples. None:
+            there are no local test splits.
 
     Example:
         >>> clients = [(torch.randn(n, 4), torch.randint(0, 2, (n,))) for n in (10, 25, 7)]
@@ -106,14 +90,16 @@ class Task:
     save: Save | None = None
     weights: Weights | None = None
     load: Load | None = None
+    client_test: Sequence[Data] | None = None
 
     def __post_init__(self) -> None:
         self.metrics = choose_metrics(self.metrics)
         if not isinstance(self.clients, Subsets):
             self.clients = [_tensors(data, f"client {client}") for client, data in enumerate(self.clients)]
-        if self.test is not None:
-            self.test = _tensors(self.test, "test")
+        if self.test is not None and not isinstance(self.test, Rows):
+            self.test = Rows(self.test) if has_mapped(self.test) else _tensors(self.test, "test")
         if isinstance(self.clients, Subsets):
+            _length(self.clients.data, "the clients' data")
             self.sizes = [len(part) for part in self.clients.parts]
         else:
             self.sizes = [_length(data, f"client {client}") for client, data in enumerate(self.clients)]
@@ -122,8 +108,38 @@ class Task:
                 raise ValueError(f"client {client} has no examples")
         if isinstance(self.weights, str | Path):
             self.weights = read_weights(self.weights)  # once: the file may change while the task is used
-        if self.test is not None and not _length(self.test, "test"):
+        if self.test is not None and not _length(self.test.data if isinstance(self.test, Rows) else self.test, "test"):
             raise ValueError("the test data have no examples")
+        if self.client_test is not None:
+            self._check_client_test(self.client_test)
+
+    def _check_client_test(self, splits: Sequence[Data]) -> None:
+        if len(splits) != len(self.clients):
+            raise ValueError(f"client_test has {len(splits)} splits for {len(self.clients)} clients")
+        if isinstance(splits, Subsets):
+            sizes = [len(part) for part in splits.parts]
+        else:
+            splits = [_tensors(data, f"client_test of client {client}") for client, data in enumerate(splits)]
+            sizes = [_length(data, f"client_test of client {client}") for client, data in enumerate(splits)]
+        if not any(sizes):
+            raise ValueError("client_test has no examples")
+        self.client_test = splits
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the clients' data stay on disk, because they may be larger than memory."""
+        return isinstance(self.clients, Subsets) and self.clients.mapped
+
+    def examples(self, client: int, rows: slice | list[int]) -> list[Tensor]:
+        """Return some of a client's examples, without gathering the others.
+
+        Args:
+            client: The client.
+            rows: Which of the client's examples.
+        """
+        if isinstance(self.clients, Subsets):
+            return [column[self.clients.parts[client][rows]] for column in self.clients.data]
+        return [column[rows] for column in self.clients[client]]
 
     @cached_property
     def alike(self) -> bool:
@@ -143,6 +159,9 @@ class Task:
 
         None if the targets are not labels, or if the table would have more than 200,000 cells.
         """
+        shared = [self.clients.data[-1]] if isinstance(self.clients, Subsets) else []
+        if any(targets.is_floating_point() or targets.dim() != 1 for targets in shared):
+            return None  # before anything is gathered
         labels = [self.targets(client) for client in range(len(self.clients))]
         if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
             return None
@@ -184,11 +203,18 @@ class Task:
     @property
     def measured(self) -> Mapping[str, Measure]:
         """The metrics that are measured beside the loss."""
-        if self.test is None:
+        if (targets := self._test_targets()) is None:
             return {}
-        labels = not self.test[-1].is_floating_point()
+        labels = not targets.is_floating_point()
         chosen = choose_metrics(self.metrics)
         return chosen if chosen is not None else {"accuracy": accuracy} if labels else {}
+
+    def _test_targets(self) -> Tensor | None:
+        """Return targets of the test data or, if there are none, of a client's own test split."""
+        if self.test is not None or self.client_test is None:
+            test = self.test.data if isinstance(self.test, Rows) else self.test
+            return None if test is None else test[-1]
+        return next(targets for *_, targets in self.client_test if len(targets))
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module, chunk: int = 1000) -> dict[str, float]:
@@ -204,13 +230,80 @@ class Task:
         device = next(module.parameters()).device
         outputs: list[Tensor] = []
         losses: list[Tensor] = []
-        for parts in zip(*(tensor.split(chunk) for tensor in self.test), strict=True):
+        for parts in split_rows(self.test, chunk):
             *inputs, targets = (part.to(device) for part in parts)
             outputs.append(module(*self.prepare(inputs)))
             losses.append(self.loss(outputs[-1], targets).double().mean() * len(targets))
         targets = self.test[-1].to(device)
         measured = {name: float(metric(torch.cat(outputs), targets)) for name, metric in self.measured.items()}
         return {**measured, "loss": float(torch.stack(losses).sum()) / len(targets)}
+
+
+@torch.no_grad()
+def evaluate_clients(task: Task, module: nn.Module, chunk: int = 1000) -> dict[str, list[float]]:
+    """Return the loss and the metrics of a model on each client's own test data.
+
+    Clients are evaluated together: small splits share a forward pass.
+
+    Args:
+        task: The task. Without local test splits, nothing is returned.
+        module: The module, on the device to use. It is put into evaluation mode.
+        chunk: The number of examples per forward pass.
+
+    Returns:
+        For each name one value per client. NaN where it is undefined: for a client without test examples, and for a
+        metric that refuses a client's examples, as some refuse a single class.
+
+    Example:
+        >>> evaluate_clients(task, task.module())["accuracy"]
+        [0.5, 1.0, nan]
+    """
+    if task.client_test is None:
+        return {}
+    module.eval()
+    device = next(module.parameters()).device
+    measured = {name: [math.nan] * len(task.client_test) for name in (*task.measured, "loss")}
+    refusals: dict[str, ValueError] = {}
+    for block in _blocks(task.client_test, chunk):
+        columns = [torch.cat(column) for column in zip(*(data for _, data in block), strict=True)]
+        pieces = zip(*(column.split(chunk) for column in columns[:-1]), strict=True)
+        outputs = torch.cat([module(*task.prepare([part.to(device) for part in piece])) for piece in pieces])
+        sizes = [len(data[-1]) for _, data in block]
+        split = zip(outputs.split(sizes), columns[-1].to(device).split(sizes), strict=True)
+        for (client, _), (own, targets) in zip(block, split, strict=True):
+            for name, metric in task.measured.items():
+                try:
+                    measured[name][client] = float(metric(own, targets))
+                except ConfigError:
+                    raise
+                except ValueError as error:
+                    refusals[name] = error
+            measured["loss"][client] = float(task.loss(own, targets).double().mean())
+    for name, error in refusals.items():
+        if all(map(math.isnan, measured[name])):  # not a matter of single clients
+            raise error
+    return measured
+
+
+def _blocks(splits: Sequence[Data], chunk: int) -> Iterator[Block]:
+    """Yield blocks of clients with at least `chunk` examples, where there are so many of one shape."""
+    block: Block = []
+    size = 0
+    for client in range(len(splits)):
+        data = splits[client]
+        if not len(data[-1]):
+            continue
+        if block and (size >= chunk or _shapes(block[0][1]) != _shapes(data)):
+            yield block
+            block, size = [], 0
+        block.append((client, data))
+        size += len(data[-1])
+    if block:
+        yield block
+
+
+def _shapes(data: Data) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(column.shape[1:], column.dtype) for column in data]
 
 
 def _tensors(data: Any, owner: str) -> Data:
@@ -222,25 +315,13 @@ def _tensors(data: Any, owner: str) -> Data:
     try:
         if isinstance(data, Dataset):
             *inputs, targets = zip(*(data[i] for i in range(len(data))), strict=True)  # type: ignore[arg-type]
-            inputs = [torch.stack([_tensor(value) for value in column]) for column in inputs]
-            return [*inputs, torch.stack([_tensor(value, label=True) for value in targets])]
+            inputs = [torch.stack([as_tensor(value) for value in column]) for column in inputs]
+            return [*inputs, torch.stack([as_tensor(value, label=True) for value in targets])]
         *inputs, targets = data
-        return [*map(_tensor, inputs), _tensor(targets, label=True)]
+        return [*map(as_tensor, inputs), as_tensor(targets, label=True)]
     except (TypeError, ValueError, RuntimeError) as error:  # what torch and NumPy raise for unsuitable values
         reason = first_line(error).split(". ")[0]
         raise ValueError(f"{owner}: expected (inputs, ..., targets), tensors or arrays of numbers: {reason}") from None
-
-
-def _tensor(values: Any, label: bool = False) -> Tensor:
-    """Return a tensor as it is. Convert NumPy's floats, which are double by default, to torch's default dtype."""
-    if isinstance(values, Tensor):
-        return values
-    if np.ma.is_masked(values):  # torch would use the values under the mask
-        raise ValueError("a masked array has missing values: fill them in, or remove these examples")
-    tensor = torch.as_tensor(np.require(values, requirements=["C", "W"]))  # copies arrays that torch cannot share
-    if tensor.is_floating_point():
-        return tensor.to(torch.get_default_dtype())
-    return tensor.long() if label and tensor.dtype != torch.bool else tensor  # torch's losses need 64-bit labels
 
 
 def _length(data: Data, owner: str) -> int:
@@ -271,7 +352,7 @@ def set_weights(task: Task, weights: StartWeights, seed: int, where: str) -> Non
 
 
 def on_device(task: Task, device: str) -> Task:
-    """Return a task with its data on a device. Data that clients share are copied once.
+    """Return a task with its data on a device. Data that clients share are copied once. Those on disk stay there.
 
     Args:
         task: The task.
@@ -280,11 +361,14 @@ def on_device(task: Task, device: str) -> Task:
     Example:
         >>> task = on_device(task, "cuda")
     """
-    clients: Sequence[Data]
-    if isinstance(task.clients, Subsets):
-        parts = [part.to(device) for part in task.clients.parts]
-        clients = Subsets([tensor.to(device) for tensor in task.clients.data], parts)
-    else:
-        clients = [[tensor.to(device) for tensor in data] for data in task.clients]
+    if task.mapped:
+        return task
     test = None if task.test is None else [tensor.to(device) for tensor in task.test]
-    return replace(task, clients=clients, test=test)
+    splits = None if task.client_test is None else _move(task.client_test, device)
+    return replace(task, clients=_move(task.clients, device), test=test, client_test=splits)
+
+
+def _move(clients: Sequence[Data], device: str) -> Sequence[Data]:
+    if isinstance(clients, Subsets):
+        return Subsets([tensor.to(device) for tensor in clients.data], [part.to(device) for part in clients.parts])
+    return [[tensor.to(device) for tensor in data] for data in clients]

@@ -58,6 +58,7 @@ def compare(
     executor: str = DEFAULT,
     device: str = "cpu",
     eval_every: int | str = 1,
+    clients_eval_every: int | str | None = None,
     target: float | None = None,
     metric: str | Metric | None = None,
     checks: Checks | None = None,
@@ -80,6 +81,8 @@ def compare(
         executor: Where jobs are trained: a name from `fadas list`.
         device: Where clients train.
         eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates".
+        clients_eval_every: The interval between evaluations on each client's own test data, `Task.client_test`. The
+            last model is evaluated in any case. None: clients are not evaluated.
         target: A value of the metric. The results say when each run first reached it.
         metric: What the runs are judged by. None: the accuracy if it is measured, else the task's first metric.
         checks: The checks that an update must pass.
@@ -110,6 +113,7 @@ def compare(
     settings = RunSettings(
         steps=1,
         eval_every=eval_every,
+        clients_eval_every=clients_eval_every,
         target=target,
         seeds=tuple(seeds),
         sinks=check_sinks(sinks, "sinks"),
@@ -276,7 +280,7 @@ class _Batch:
         simulation = simulator.simulate(
             timeline, self.make_task(item.seed), item.algorithm, local,
             executor=self.executor, device=self.device, eval_every=self.settings.eval_every, metric=self.metric,
-            checks=self.checks,
+            checks=self.checks, clients_eval_every=self.settings.clients_eval_every,
         )  # fmt: skip
         settings = replace(self.settings, steps=timeline.steps, seeds=(item.seed,))
         config = make_config(

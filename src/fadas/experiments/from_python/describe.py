@@ -83,10 +83,8 @@ def digest_of_run(simulation: Simulation) -> str:
     """
     task, model = simulation.task, simulation.server.model
     data: list[Data] = [task.test] if task.test is not None else []
-    if isinstance(task.clients, Subsets):
-        data += [task.clients.data, task.clients.parts]
-    else:
-        data += list(task.clients)
+    for clients in (task.clients, task.client_test or ()):
+        data += [clients.data, clients.parts] if isinstance(clients, Subsets) else list(clients)
     tensors = [tensor for columns in data for tensor in columns]
     return digest([*tensors, model.params, model.buffers])
 

@@ -37,6 +37,7 @@ def simulate(
     executor: str | Executor = DEFAULT,
     device: str = "cpu",
     eval_every: int | str = 1,
+    clients_eval_every: int | str | None = None,
     target: float | None = None,
     metric: str | Metric | None = None,
     checks: Checks | None = None,
@@ -65,6 +66,8 @@ def simulate(
         device: Where an executor that is given by name trains.
         eval_every: The interval between evaluations: a number of server steps, or a text such as "50 updates" or
             "2.5 time".
+        clients_eval_every: The interval between evaluations on each client's own test data, `Task.client_test`, written
+            like `eval_every`. The last model is evaluated in any case. None: clients are not evaluated.
         target: End the run at the first evaluation in which the metric reaches this value.
         metric: What the run is judged by: the name of one of the task's metrics, or for names of your own
             `fadas.Metric("score", better="higher")`. None: the accuracy if it is measured, else the first metric.
@@ -93,6 +96,7 @@ def simulate(
     simulation = simulator.simulate(
         plan, task, algorithm, local,
         executor=executor, device=device, eval_every=eval_every, target=target, metric=metric, checks=checks,
+        clients_eval_every=clients_eval_every,
     )  # fmt: skip
     if folder is None:
         if patience is not None or keep != "last" or overwrite or sinks:
@@ -103,6 +107,7 @@ def simulate(
     settings = RunSettings(
         steps=plan.steps,
         eval_every=eval_every,
+        clients_eval_every=clients_eval_every,
         metric=chosen and chosen.name,
         better=chosen and chosen.better,
         format=chosen and chosen.format,
@@ -192,6 +197,7 @@ def _record(
         simulation.complete = True
         yield from run.records
         simulation.metrics = run.evaluations[-1][1] if run.evaluations else None
+        simulation.clients_metrics = run.last_clients_metrics
         if (folder / MODEL).exists():
             simulation.use_model(load_file(folder / MODEL))
         return

@@ -28,7 +28,7 @@ from fadas.registry import build
 from fadas.runs.summary import Outcome, Tally
 from fadas.simulation.planner import Plan, plan as make_plan
 from fadas.simulation.simulator import simulate
-from fadas.tasks.files import hold_out
+from fadas.tasks.files.holding_out import hold_out
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
 
@@ -237,9 +237,9 @@ class _Tasks:
 
 def hold_out_examples(task: Task, share: float) -> Task:
     """Return a task that is measured on a share of each client's examples, which these clients no longer have."""
-    data = [list(task.clients[client]) for client in range(len(task.clients))]
     try:
-        kept, held_out = hold_out(data, share)
+        kept, held_out = hold_out(task.clients, share, "validation")
     except (ValueError, RuntimeError) as error:  # torch's, if the clients' examples differ in shape
-        raise ConfigError(f"validation: {error}") from None
+        text = str(error) if str(error).startswith("validation") else f"validation: {error}"
+        raise ConfigError(text) from None
     return replace(task, clients=kept, test=held_out)

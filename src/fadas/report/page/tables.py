@@ -1,6 +1,6 @@
 """The tables of report.html: the comparison, and the differences between the best method and the others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fadas.report.comparison import Comparison
 from fadas.report.looks import Look
@@ -43,6 +43,16 @@ def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     return (
         f'<div class="scroll"><table class="results"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
+
+
+def draw_plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of text as HTML."""
+    top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
+    body = ""
+    for first, *rest in rows:
+        cells = "".join(f"<td>{html_text(cell)}</td>" for cell in rest)
+        body += f"<tr><th>{html_text(first)}</th>{cells}</tr>"
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _mark(comparison: Comparison, column: str, name: str) -> str:

@@ -1,0 +1,280 @@
+"""Clients in the report: how well each is served by the global model, and how often each took part.
+
+The statistics are in `fairness.py`. Evaluations come from clients.jsonl, participation from the jobs in metrics.jsonl.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean, stdev
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from fadas.core.metrics import Metric
+from fadas.report.fairness import (
+    Tiers,
+    divide_by_duration,
+    mean_by_tier,
+    measure_participation,
+    measure_spread,
+)
+from fadas.report.text import figure_text
+from fadas.runs.reader import Run, group_runs
+
+Groups = Mapping[str, Sequence[Run]]
+_ROW = 0.26  # inches
+_MOST_CLIENTS = 1_000_000  # the settings may name any number
+_ALL = "all"  # the row of a run whose clients are in no tier
+
+
+def client_tiers(run: Run) -> dict[str, list[int]]:
+    """Return the clients of each delay tier, from the fastest to the slowest.
+
+    Without tiers in the delay model these are thirds of the clients by the mean duration of their jobs.
+
+    Args:
+        run: A finished run.
+    """
+    if run.tiers is not None:
+        return {name: members for name, members in run.tiers.items() if members}
+    if run.clients > _MOST_CLIENTS:
+        return {}
+    totals: dict[int, list[float]] = {}
+    for record in run.records:
+        for job in record.jobs:
+            totals.setdefault(job.client, []).append(job.end - job.start)
+    return divide_by_duration({client: fmean(times) for client, times in totals.items()}, run.clients)
+
+
+def count_arrivals(run: Run) -> list[int]:
+    """Return the number of updates of each client that reached a server step.
+
+    Args:
+        run: A finished run. In a deployment only clients that were seen are counted. Of more than a million clients
+            nothing is counted.
+    """
+    if run.clients > _MOST_CLIENTS:
+        return []
+    seen = [job.client for record in run.records for job in record.jobs]
+    return np.bincount(seen, minlength=run.clients).tolist() if seen or run.clients else []
+
+
+def last_values(run: Run, metric: Metric) -> list[float | None]:
+    """Return a metric of the last evaluation of the clients, one value per client. Empty: there is none.
+
+    Args:
+        run: A finished run.
+        metric: The metric.
+    """
+    return run.clients_evaluations[-1].metrics.get(metric.name, []) if run.clients_evaluations else []
+
+
+def clients_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a table: the last model of each method on the clients' own test data.
+
+    Values are means over the seeds, and the number after ± is their sample standard deviation. Methods that did not
+    evaluate clients are left out, and so are diverged runs.
+
+    Args:
+        runs: Finished runs.
+
+    Returns:
+        The column titles, where a newline marks where a title may break, and the rows as text. No rows: no run
+        evaluated its clients.
+
+    Example:
+        >>> header, rows = clients_table(find_runs(Path("runs/demo")))
+    """
+    groups = {name: group for name, group in _complete_groups(runs).items() if any(map(_final_values, group))}
+    if not groups:
+        return [], []
+    names = _tier_names(groups)
+    rows: list[list[str]] = []
+    for name, group in groups.items():
+        metric = group[0].metric
+        spreads = [spread for run in group if (spread := measure_spread(_final_values(run), metric))]
+        tiers = [mean_by_tier(_final_values(run), client_tiers(run)) for run in group]
+        rows.append(
+            [
+                name,
+                _whole([spread.clients for spread in spreads]),
+                _with_spread(metric, [spread.mean for spread in spreads]),
+                _with_spread(metric, [spread.worst_decile for spread in spreads]),
+                _mean_text([spread.jain for spread in spreads], "{:.3f}".format),
+                *(_mean_text([tier.get(one) for tier in tiers], metric.text) for one in names),
+            ]
+        )
+    metric = next(iter(groups.values()))[0].metric
+    return [
+        "algorithm",
+        "clients",
+        f"{metric.name}\nmean",
+        "worst\n10 %",
+        "Jain's\nindex",
+        *_tier_titles(groups, names),
+    ], rows
+
+
+def participation_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a table: how often clients took part, against uniform arrivals.
+
+    Values are means over the seeds. "least" and "most" are the smallest and largest number of updates of a client,
+    relative to equal shares. The columns of tiers say how often the tier took part, relative to equal shares.
+
+    Args:
+        runs: Finished runs.
+
+    Returns:
+        The column titles and the rows as text, as for `clients_table`.
+
+    Example:
+        >>> header, rows = participation_table(find_runs(Path("runs/demo")))
+    """
+    groups = {name: group for name, group in _complete_groups(runs).items() if any(map(_shares, group))}
+    if not groups:
+        return [], []
+    names = _tier_names(groups)
+    rows: list[list[str]] = []
+    for name, group in groups.items():
+        found = [one for run in group if (one := measure_participation(count_arrivals(run)))]
+        tiers = [mean_by_tier(_shares(run), client_tiers(run)) for run in group]
+        rows.append(
+            [
+                name,
+                _whole([one.clients for one in found]),
+                f"{fmean(one.expected for one in found):.1f}",
+                *(_mean_text([getattr(one, key) for one in found], _times) for key in ("least", "most")),
+                *(_mean_text([getattr(one, key) for one in found], "{:.2f}".format) for key in ("distance", "chance")),
+                *(_mean_text([tier.get(one) for tier in tiers], _times) for one in names),
+            ]
+        )
+    head = ["algorithm", "clients", "updates\nper client", "least", "most", "distance\nto uniform", "by\nchance"]
+    return [*head, *_tier_titles(groups, names)], rows
+
+
+def _complete_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    return group_runs([run for run in runs if not run.diverged])
+
+
+def _final_values(run: Run) -> list[float | None]:
+    return last_values(run, run.metric)
+
+
+def _shares(run: Run) -> list[float]:
+    """Return each client's number of updates, relative to equal shares."""
+    counts = count_arrivals(run)
+    total = sum(counts)
+    return [len(counts) * count / total for count in counts] if total else []
+
+
+def _tier_names(groups: Groups) -> list[str]:
+    return list(dict.fromkeys(name for group in groups.values() for run in group for name in client_tiers(run)))
+
+
+def _tier_titles(groups: Groups, names: Sequence[str]) -> list[str]:
+    """Return the column titles of tiers. A tier "small" is one of small delays."""
+    given = {name for group in groups.values() for run in group for name in run.tiers or ()}
+    return [f"{name}\ndelays" if name in given else name.replace(" ", "\n", 1) for name in names]
+
+
+def _with_spread(metric: Metric, values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return metric.text(values[0] if values else None)
+    return metric.with_spread(fmean(values), stdev(values))
+
+
+def _mean_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    """Return the mean over the seeds that have a value; "-" if none has."""
+    known = [value for value in values if value is not None]
+    return text(fmean(known)) if known else "-"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x"
+
+
+def _whole(values: Sequence[int]) -> str:
+    return f"{min(values)} to {max(values)}" if len(set(values)) > 1 else f"{next(iter(values), 0)}"
+
+
+def draw_clients(groups: Groups) -> Figure | None:
+    """Draw the metric of the last model on each client's own test data, by delay tier. A dot is a client of a seed.
+
+    Args:
+        groups: The runs of each method, without diverged runs.
+    """
+    figure = _draw_by_tier(groups, _final_values)
+    if figure is None:
+        return None
+    metric = next(iter(groups.values()))[0].metric
+    axes = figure.axes[0]
+    axes.set_xlabel(f"{metric.name} on the client's own test data, last model")
+    if metric.format == "percent":
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure
+
+
+def draw_participation(groups: Groups) -> Figure | None:
+    """Draw how often each client took part, by delay tier. A dot is a client of a seed.
+
+    Args:
+        groups: The runs of each method, without diverged runs.
+    """
+    figure = _draw_by_tier(groups, _shares)
+    if figure is None:
+        return None
+    axes = figure.axes[0]
+    axes.axvline(1.0, color="0.4", linestyle=":", linewidth=1)
+    axes.set(xlabel="updates of the client, relative to equal shares (1: uniform arrivals)", xlim=(0, None))
+    return figure
+
+
+def _draw_by_tier(groups: Groups, values_of: Callable[[Run], Sequence[float | None]]) -> Figure | None:
+    """Draw a row of dots for each method and tier, and their mean as a bar. None: no run has values."""
+    drawn = {name: points for name, runs in groups.items() if (points := _points_by_tier(runs, values_of))}
+    if not drawn:
+        return None
+    rows = sum(map(len, drawn.values()))
+    figure = Figure(figsize=(7.2, 1.0 + _ROW * (rows + len(drawn))))
+    axes = figure.subplots()
+    ticks: list[tuple[float, str]] = []
+    height = 0.0
+    for place, name in enumerate(groups):
+        if name not in drawn:
+            continue
+        axes.text(0.0, height, figure_text(name), transform=axes.get_yaxis_transform(), weight="bold", va="center")
+        for tier, points in drawn[name].items():
+            height += 1.0
+            _draw_row(axes, height, points, f"C{place % 10}")
+            ticks.append((height, tier))
+        height += 1.2
+    axes.set_yticks([at for at, _ in ticks], [figure_text(tier) for _, tier in ticks])
+    axes.set_ylim(height - 0.5, -0.7)
+    axes.set_ylabel("clients by delay")
+    axes.grid(False, axis="y")
+    return figure
+
+
+def _draw_row(axes: Axes, height: float, points: Sequence[float], color: str) -> None:
+    order = np.arange(len(points))
+    spread = 0.32 * (2 * (order * 0.618034 % 1) - 1)  # evenly spread, and the same at every drawing
+    axes.scatter(points, height + spread, s=10, alpha=0.45, color=color, linewidths=0, rasterized=True)
+    mean = fmean(points)
+    axes.plot([mean, mean], [height - 0.42, height + 0.42], color="0.1", linewidth=1.8)
+
+
+def _points_by_tier(runs: Sequence[Run], values_of: Callable[[Run], Sequence[float | None]]) -> dict[str, list[float]]:
+    """Return the values of each tier's clients, over all seeds."""
+    points: dict[str, list[float]] = {}
+    for run in runs:
+        values = values_of(run)
+        for tier, members in _tiers_or_all(run, len(values)):
+            known = [value for client in members if client < len(values) and (value := values[client]) is not None]
+            points.setdefault(tier, []).extend(known)
+    return {tier: known for tier, known in points.items() if known}
+
+
+def _tiers_or_all(run: Run, clients: int) -> Iterator[tuple[str, Sequence[int]]]:
+    tiers: Tiers = client_tiers(run) or {_ALL: range(clients)}
+    yield from tiers.items()
