@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BIN = "Scripts" if os.name == "nt" else "bin"
 GENERATED = {"PKG-INFO", "setup.cfg"}  # by setuptools, in every source distribution
-INDIRECT = {"pandas", "ray", "flwr", "transformers", "peft"}  # large, and never needed without an extra
+INDIRECT = {"pyarrow", "ray", "flwr", "transformers", "peft"}  # large, and never needed without an extra
 SMALL = 2e6  # bytes: smaller distributions share a row of the table
 TEMPLATES = ("classification", "regression", "language", "method")
 

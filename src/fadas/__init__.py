@@ -21,7 +21,7 @@ aliases.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name in aliases.MOVED:
+    if name in aliases.MOVED and name not in _names:
         return import_module(f"fadas.{name}")
     try:
         return _load(name)

@@ -36,12 +36,14 @@ from .core.update_checks import Checks as Checks
 from .errors import ConfigError as ConfigError, Diverged as Diverged
 from .experiments.from_python.compare import Results as Results, compare as compare
 from .experiments.from_python.simulate import simulate as simulate
+from .experiments.sweeps.from_python import sweep as sweep
 from .flower.strategy import AsyncStrategy as AsyncStrategy
 from .report.frames import load_jobs as load_jobs, load_runs as load_runs, load_steps as load_steps
 from .simulation.delays import Delays as Delays, Large as Large, Mild as Mild
 from .simulation.planner import Plan as Plan, plan as plan
 from .simulation.simulator import Simulation as Simulation
 from .tasks import TASKS as TASKS, metrics as metrics, partition as partition
+from .tasks.subsets import Subsets as Subsets
 from .tasks.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy
 from .training.flat_module import FlatModule as FlatModule
 from .training.one_job import train_job as train_job

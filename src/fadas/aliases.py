@@ -48,7 +48,7 @@ MOVED = {
     "stacked_losses": "training.batched.stacked_losses",
     "stepsize": "algorithms.step_sizes",
     "summary": "runs.summary",
-    "sweep": "experiments.sweep experiments.halving",
+    "sweep": "experiments.sweeps.points experiments.sweeps.halving experiments.sweeps.ranking",
     "tables": "experiments.experiment_file",
     "task": "tasks.task",
     "terminal": "cli.terminal",
@@ -112,6 +112,11 @@ class _StandIn(ModuleType):
             text = f"{self.__name__}.{name} has moved to {home}.{new_name}"
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         return found[home]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Call the function of the same name, such as `fadas.sweep`, which importing the old module hides."""
+        public = import_module("fadas")._load(self.__name__.removeprefix("fadas."))
+        return public(*arguments, **options)
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -5,7 +5,7 @@ from functools import lru_cache
 _MASK = (1 << 64) - 1
 
 # One number for each purpose that draws randomness from the run's seed, so that no two of them share a stream.
-CHOICE, TIER, DURATION, DROPOUT, INIT, BATCHES, PARTITION, HOLDOUT, FAULT, NOISE, WORK = range(1, 12)
+CHOICE, TIER, DURATION, DROPOUT, INIT, BATCHES, PARTITION, HOLDOUT, FAULT, NOISE, WORK, SEARCH = range(1, 13)
 
 
 def mix(*words: int) -> int:

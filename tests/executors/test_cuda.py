@@ -16,6 +16,7 @@ from fadas.simulation.delays import Delays, Large
 from fadas.simulation.planner import plan
 from fadas.simulation.simulator import simulate
 from fadas.training.sgd import LocalSGD
+from helpers.data_files import in_memory, load_arrays, write_arrays
 from helpers.local_training import METHODS, PAIRS, TRAINERS
 from helpers.networks import Averaging
 from helpers.training import LOCAL_LONG, final_model, make_plan, make_task, run_simulation
@@ -55,6 +56,18 @@ def test_local_training_agrees_with_inline(method, trainer):
     for name, vector in one.vectors.items():
         torch.testing.assert_close(two.vectors[name].cpu(), vector, rtol=1e-2, atol=1e-4)
         assert torch.equal(two.vectors[name], again.vectors[name])
+
+
+def test_data_on_disk_are_copied_job_by_job(tmp_path):
+    task, algorithm = load_arrays(write_arrays(tmp_path / "a")), FADAS()
+    p = make_plan(algorithm, steps=6)
+    executor = Cuda(task, LOCAL_LONG, p.seed, precision="fp32")
+    assert executor.task is task
+    records, one = run_simulation(p, task, algorithm, LOCAL_LONG, executor=executor)
+    same = Cuda(in_memory(task), LOCAL_LONG, p.seed, precision="fp32")
+    expected, two = run_simulation(p, in_memory(task), algorithm, LOCAL_LONG, executor=same)
+    assert torch.equal(one.params, two.params)
+    assert records[-1].metrics == expected[-1].metrics
 
 
 @pytest.mark.parametrize("compile", [False, True])

@@ -15,6 +15,7 @@ from fadas.simulation.simulator import simulate
 from fadas.training.flat_module import FlatModule
 from fadas.training.sgd import LocalSGD
 from helpers.cli import DEMO, run_fadas
+from helpers.data_files import in_memory, load_arrays, write_arrays
 from helpers.training import (
     LOCAL,
     assert_same_model,
@@ -39,6 +40,14 @@ def cluster():
 
 def run_inline(task, algorithm):
     return run_simulation(make_plan(algorithm), task, algorithm)
+
+
+def test_workers_open_data_on_disk(tmp_path):
+    task, algorithm = load_arrays(write_arrays(tmp_path / "a")), FADAS()
+    p = make_plan(algorithm)
+    _, one = run_simulation(p, in_memory(task), algorithm)
+    _, two = run_simulation(p, task, algorithm, executor=Ray(task, LOCAL, p.seed, workers=2))
+    assert_same_model(one, two)
 
 
 def test_ray_agrees_with_inline_when_worker_is_killed():

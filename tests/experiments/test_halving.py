@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import fadas.experiments.halving
 import fadas.experiments.run
+import fadas.experiments.sweeps.halving
 import fadas.simulation.snapshot
 from fadas.errors import ConfigError
-from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
 from fadas.experiments.queue import RunQueue
-from fadas.experiments.sweep import Point, run_point, sweep_points
+from fadas.experiments.sweeps.halving import HALVING, count_runs, rank_points, search_points
+from fadas.experiments.sweeps.points import Point, run_point, sweep_points
 from fadas.runs.reader import read_run
 from fadas.runs.summary import summarise
 from helpers.experiments import make_sweep
@@ -116,7 +116,7 @@ def search_made_up(monkeypatch, tmp_path, last):
         rate = point.point["local.lr"]
         return outcome_of(None if point.share >= last.get(rate, 2) else rate)
 
-    monkeypatch.setattr(fadas.experiments.halving, "run_point", make_up_run)
+    monkeypatch.setattr(fadas.experiments.sweeps.halving, "run_point", make_up_run)
     tables = make_sweep()
     tables["sweep"]["fedbuff"]["local"]["lr"] = [0.1, 0.2, 0.3, 0.4]
     todo = sweep_points(tables, ["fedbuff"], [1], tmp_path, 0.2)

@@ -8,7 +8,7 @@ from fadas.experiments import prepare
 from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.prepare import make_plan, make_simulation, make_task
 from fadas.experiments.resolve import experiment_seeds
-from fadas.experiments.sweep import grid_points
+from fadas.experiments.sweeps.points import grid_points
 from fadas.simulation.planner import plan
 from fadas.tasks import partition
 from helpers.cli import DEMO, run_fadas

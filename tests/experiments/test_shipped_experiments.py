@@ -10,7 +10,7 @@ from fadas.algorithms.step_sizes import DelayAdaptive
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.prepare import make_plan
 from fadas.experiments.resolve import experiment_seeds, resolve
-from fadas.experiments.sweep import grid_points, with_point
+from fadas.experiments.sweeps.points import grid_points, with_point
 from fadas.paper.artefacts import Cell
 from fadas.paper.results import SEARCH_SEED
 from fadas.paper.run_cells import make_config

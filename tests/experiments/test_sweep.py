@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from fadas.errors import ConfigError
-from fadas.experiments import queue, sweep
-from fadas.experiments.halving import search_points
-from fadas.experiments.sweep import grid_points, sweep_points, with_point
+from fadas.experiments import queue
+from fadas.experiments.sweeps import points
+from fadas.experiments.sweeps.halving import search_points
+from fadas.experiments.sweeps.points import grid_points, sweep_points, with_point
 from fadas.runs import folder as run_folder
 from fadas.runs.reader import read_run
 from helpers.cli import run_fadas
@@ -40,7 +41,7 @@ def test_bad_grids_are_refused(table, message):
 
 def test_sweep_asks_before_the_first_run_and_under_the_lock_whether_a_point_has_finished(tmp_path, monkeypatch):
     asked = []
-    for module in (run_folder, queue, sweep):
+    for module in (run_folder, queue, points):
         ask = lambda place, *rest, inner=module.find_finished: asked.append(place) or inner(place, *rest)  # noqa: E731
         monkeypatch.setattr(module, "find_finished", ask)
     todo = sweep_points(make_sweep(steps=2), ["fadas"], [1], tmp_path, 0.2)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-import fadas.experiments.halving
 import fadas.experiments.run
+import fadas.experiments.sweeps.halving
 import fadas.simulation.snapshot
 from fadas.errors import Interrupted
-from fadas.experiments.sweep import run_point, sweep_points
+from fadas.experiments.sweeps.points import run_point, sweep_points
 from helpers.cli import run_fadas, start_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
 from helpers.folders import read_times

@@ -33,7 +33,7 @@ def test_commands_of_simulation_page_train_an_app(start_superlink, tmp_path):
     shown = follow("deploy-simulation.md", start_superlink("--insecure", "--simulation"), tmp_path)
     assert "joins as client 7" in shown
     assert "step 30: tau [" in shown
-    assert " 60 updates target " in shown, "the table of fadas report"
+    assert " 60 updates " in shown, "the table of fadas report"
 
 
 def seconds_per_update(records) -> float:
@@ -50,7 +50,7 @@ def test_straggler_of_page_delays_fedavg_and_not_fadas_da(start_superlink, tmp_p
     assert code.count(start) == 1
     client.write_text(code.replace('"""\n', '"""\nimport time\n', 1).replace(start, start + lines))
     shown = follow("deploy-straggler.md", start_superlink("--insecure", "--simulation"), tmp_path)
-    assert " 120 updates target " in shown, "the table of fadas report"
+    assert " 120 updates " in shown, "the table of fadas report"
 
     runs = tmp_path / "slow-node" / "runs"
     fast, waiting = read_records(runs / "fadas-da-1"), read_records(runs / "fedavg-1")

@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from fadas.tasks.files import files
+from fadas.tasks.subsets import Subsets
+from fadas.tasks.task import Task
 from helpers.training import make_task
 
 
@@ -64,3 +68,31 @@ def write_client_files(folder: Path, clients: int = 7) -> None:
         else:
             save_file({"x": x, "y": y}, folder / f"client{client:03d}.safetensors")
     np.savez(folder / "test.npz", x=task.test[0].numpy(), y=task.test[1].numpy())
+
+
+def write_arrays(folder: Path, with_test: bool = True, **types) -> Path:
+    """The data of `make_task` for 8 clients as arrays of all clients, not in the order of the clients."""
+    folder.mkdir(parents=True, exist_ok=True)
+    task = make_task(8)
+    columns = [torch.cat(column).numpy() for column in zip(*task.clients)]
+    owners = np.repeat([f"c{client}" for client in range(8)], task.sizes)
+    order = np.random.default_rng(0).permutation(len(owners))
+    for name, column in zip(("x", "y", "client"), (*columns, owners)):
+        np.save(folder / f"{name}.npy", column[order].astype(types.get(name, column.dtype)))
+    if with_test:
+        np.save(folder / "test_x.npy", task.test[0].numpy())
+        np.save(folder / "test_y.npy", task.test[1].numpy())
+    return folder
+
+
+def load_arrays(folder: Path, **options) -> Task:
+    """A task on the arrays of `write_arrays`, which stay on disk."""
+    task = files(str(folder), "helpers.networks:TinyNet", 8, **options)
+    assert task.mapped
+    return task
+
+
+def in_memory(task: Task) -> Task:
+    """The same task with tensors of its own."""
+    clients = Subsets([column.clone() for column in task.clients.data], task.clients.parts)
+    return Task(task.model, clients, task.loss, list(task.test), task.metrics)

@@ -68,6 +68,17 @@ def make_run(label, points, seed=0, taus=(0, 3), target=0.6, etas=(0.1,), diverg
     return Run(Path(f"{label}-{seed}"), {"task": {"clients": 3}, **config}, records, summary)
 
 
+def make_measured_run(label, points, metric, seed=0, target=None, **further) -> Run:
+    """A run that is judged by a metric, from points of time, updates and its value. `further` metrics do not vary."""
+    records = [
+        make_record(k + 1, time=time, updates=updates, metrics={metric.name: value, **further})
+        for k, (time, updates, value) in enumerate(points)
+    ]
+    outcome = vars(summarise(records, target, metric=metric))
+    summary = Summary(experiment="x", algorithm=label, seed=seed, place=0, **outcome)
+    return Run(Path(f"{label}-{seed}"), {"task": {"clients": 3}}, records, summary)
+
+
 FAST_RUN = make_run("fast", [(10, 5, 0.5), (20, 10, 0.7), (30, 15, 0.8)], etas=(0.1, 0.01))
 SLOW_RUN = make_run("slow", [(100, 5, 0.3), (200, 10, 0.65)], taus=(0, 0))
 

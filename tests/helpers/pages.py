@@ -30,7 +30,7 @@ from urllib.parse import unquote, urlsplit
 from fadas.errors import ConfigError
 from fadas.experiments.experiment_file import read_experiment, select_algorithms
 from fadas.experiments.resolve import experiment_seeds, resolve
-from fadas.experiments.sweep import grid_points, with_point
+from fadas.experiments.sweeps.points import read_grid, with_point
 from fadas.runs.serialization import to_toml
 from helpers.cli import ROOT
 from helpers.forks import Fork, write_command
@@ -250,7 +250,7 @@ def resolve_all(path: Path) -> None:
         for label in select_algorithms(tables):
             for seed in experiment_seeds(tables):
                 resolve(tables, label, seed)
-            for point in grid_points(tables, label):
+            for point in read_grid(tables, label, samples=200).points:  # all of a grid, some of a range
                 resolve(with_point(tables, label, point), label, 0)
 
 

@@ -6,9 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fadas.report.comparison import compare, table_cells
+from fadas.report.comparison import compare
 from fadas.report.figures import figures, save_figures
 from fadas.report.html import page, write_report
+from fadas.report.table import table_cells
 from fadas.report.text import html_text, show_line
 from helpers.folders import FAST_RUN, SLOW_RUN, draw_axes, make_run
 from helpers.fuzz import HOSTILE, find_raw
@@ -35,8 +36,8 @@ def refuse_warnings():
 def test_hostile_name_is_drawn_and_written_as_text(name):
     html = page([make_hostile(name), SLOW_RUN])
     shown = html_text(name)
-    assert f"<h1>{shown}</h1>" in html
-    assert f"<td>{shown}</td>" in html
+    assert f"<h1>{shown}, &lt;b&gt;" in html
+    assert f"</svg>{shown}</th>" in html
     assert find_raw(html) == set()
     line = html_text(show_line(name))
     assert f"One seed. Reached 60% in virtual time: {line} at " in html
@@ -49,7 +50,7 @@ def test_hostile_name_is_drawn_and_written_as_text(name):
 
 
 def test_hostile_names_are_drawn_as_png(tmp_path):
-    runs = [make_hostile(name) for name in (r"$\frac{$", "\ud800\x1b", "日本語")]
+    runs = [make_hostile(name) for name in (r"$\frac{$", "\ud800\x1b日本語")]
     save_figures(runs, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.png")} >= {"time", "updates", "delays", "eta", "lost", "timeline"}
     assert find_raw("".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg"))) == set()
@@ -68,9 +69,10 @@ def test_users_tex_setting_does_not_run_tex_on_names():
         assert r"\input{x}" in page([make_hostile(r"\input{x}")])
 
 
-def test_settings_keep_their_lines_and_escape_the_rest():
-    html = page([make_run("a", POINTS, run={"note": "x\u202ey"}, local={"lr": 0.1})])
-    assert '[run]\nnote = "x\\u202ey"\n\n[local]\nlr = 0.1' in html.replace("&quot;", '"')
+def test_settings_are_escaped():
+    html = page([make_run("a", POINTS, run={"note": "x\u202ey"}, local={"lr": 0.1, "<b>": "</td>"})])
+    assert "<i>note</i> x\\u202ey<" in html
+    assert "<i>&lt;b&gt;</i> &lt;/td&gt;<" in html
 
 
 def test_groups_that_get_the_same_name_are_both_shown():
@@ -82,9 +84,9 @@ def test_groups_that_get_the_same_name_are_both_shown():
 def test_accuracies_that_are_no_number_are_not_averaged():
     gap = [(10, 5, 0.5), (20, 10, float("nan"))]
     rows = table_cells(compare([make_run("a", gap), make_run("a", gap, seed=1)]))
-    assert rows[0][1:3] == ["50.0% ± 0.0", "50.0% ± 0.0"]
+    assert rows[0][1:4] == ["50.0% ± 0.0"] * 3
     never = make_run("a", [(10, 5, float("nan"))])
-    assert table_cells(compare([never]))[0][1:3] == ["-", "-"]
+    assert table_cells(compare([never]))[0][1:4] == ["-", "-", "-"]
     assert "time" not in draw_axes(never)
 
 

@@ -1,48 +1,182 @@
-"""The report in a real browser, where one is installed. `make test-browser` installs Debian's."""
+"""The report in a real browser, where one is installed. `make test-browser` installs Debian's.
+
+With FADAS_SCREENSHOTS=DIR, the pictures stay in this folder, to be looked at.
+"""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from html import unescape
+from pathlib import Path
 
 import matplotlib.image
 import pytest
 
-from helpers.cli import DEMO, SMALL, run_fadas
+from fadas.report.html import write_report
+from helpers.cli import DEMO, run_fadas
+from helpers.folders import make_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync --hide-scrollbars --window-size=1000,4200 --virtual-time-budget=4000"""
+--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=20000 --enable-logging=stderr"""
 
-
-# Writes the sizes of the figures into the page's title, which --dump-dom prints.
+# Uses the page as a reader would, and writes what it saw into the title, which --dump-dom prints.
 PROBE = """<script>
-window.onload = () => { document.title = JSON.stringify([...document.querySelectorAll('figure')].map(f => {
-  const r = f.querySelector('svg').getBoundingClientRect();
-  return [f.id, Math.round(r.width), Math.round(r.height), f.querySelectorAll('path').length];
-})); };
+addEventListener('load', async () => {
+  const wait = () => new Promise((done) => setTimeout(done, 400));
+  const seen = {};
+  const visible = (element) => element.getBoundingClientRect().height > 0;
+  for (let k = 0; k < 20 && !document.querySelector('#curves .main-svg'); k++) await wait();
+  const chart = document.querySelector('#curves .chart');
+  const pick = async (label, value) => {
+    const box = [...document.querySelectorAll('#curves label')].find((one) => one.textContent.startsWith(label));
+    const select = box.querySelector('select, input');
+    select.value = value;
+    select.dispatchEvent(new Event(select.tagName === 'INPUT' ? 'input' : 'change'));
+    await wait();
+  };
+  const lines = () => chart.data.filter((trace) => trace.hovertemplate).length;
+  seen.interactive = document.documentElement.classList.contains('interactive');
+  seen.figures = [...document.querySelectorAll('figure')].filter(visible).map((figure) => figure.id);
+  seen.wide = document.documentElement.scrollWidth > innerWidth;
+  seen.names = [...document.querySelectorAll('.chips button')].map((button) => button.textContent);
+  seen.lines = lines();
+  seen.type = chart.layout.xaxis.type;
+  document.querySelector('.chips button').click(); await wait();
+  seen.hidden = lines();
+  document.querySelector('.chips button').click(); await wait();
+  await pick('x axis', 1); seen.linear = chart.layout.xaxis.type;
+  await pick('against', 1); seen.updates = chart.layout.xaxis.title.text;
+  await pick('metric', 1); seen.metric = chart.layout.yaxis.title.text;
+  await pick('y axis', 1); seen.logarithmic = chart.layout.yaxis.type;
+  const before = chart.data.length;
+  await pick('smoothing', 10); seen.raw = chart.data.length - before;
+  await pick('smoothing', 0); await pick('metric', 0);
+  Plotly.Fx.hover(chart, [{ curveNumber: chart.data.findIndex((trace) => trace.hovertemplate), pointNumber: 1 }]);
+  await wait();
+  seen.hover = chart.querySelector('.hoverlayer').textContent;
+  await Plotly.relayout(chart, { 'xaxis.range': [1, 2] }); seen.zoomed = chart.layout.xaxis.range;
+  seen.buttons = [...chart.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title);
+  seen.bars = document.querySelectorAll('#timelines .bars path').length;
+  seen.methods = document.querySelectorAll('#timelines option').length;
+  seen.markup = document.querySelectorAll('#curves b, .hoverlayer a, .hoverlayer [style*="bold"]').length;
+  seen.requests = performance.getEntriesByType('resource').length;
+  document.title = JSON.stringify(seen);
+});
 </script>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_browser_draws_every_figure(tmp_path):
+def browse(page: Path, *options) -> str:
+    """Open a page. Return what the browser printed: the page, and what scripts complained about."""
+    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    return done.stdout
+
+
+def probe(page: Path, width: int = 1200) -> dict:
+    """Use a page, and return what was seen. The probe is one more script, so the page's policy must admit it."""
+    text = page.read_text(encoding="utf-8")
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy"[^>]+>', text)[0]
+    probed = page.with_name("probed.html")
+    probed.write_text(text.replace(policy, policy_with(PROBE, policy)).replace("</head>", PROBE + "</head>"))
+    dom = browse(probed, "--dump-dom", f"--window-size={width},2000")
+    return json.loads(unescape(re.search(r"<title>(.*?)</title>", dom, re.S)[1]))
+
+
+def policy_with(script: str, policy: str) -> str:
+    """A policy that also admits a script."""
+    from fadas.report.page.explorer import script_hash
+
+    source = script.removeprefix("<script>").removesuffix("</script>")
+    return policy.replace("script-src ", f"script-src {script_hash(source)} ")
+
+
+def take_picture(page: Path, width: int, height: int, name: str = "") -> Path:
+    """Take a picture of a page. A narrow one is shown in a frame: Chromium's windows have 500 pixels at least."""
+    folder = Path(os.environ.get("FADAS_SCREENSHOTS", page.parent))
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = folder / f"{name or width}.png"
+    frame = page.with_name("frame.html")
+    frame.write_text(
+        f"<body style='margin:0'><iframe src='{page.name}' width={width} height={height} style='border:0'>"
+    )
+    browse(frame, f"--screenshot={picture}", f"--window-size={max(width, 500)},{height}")
+    return picture
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The report of a small demo: three methods, two seeds."""
+    folder = tmp_path_factory.mktemp("browser")
     tau_c = "algorithms.fadas-da.tau_c=1"  # makes the step size vary within a short run
-    run_fadas("run", DEMO, "--only", "fadas,fadas-da,fedavg", *SMALL, "--set", tau_c, "--out", tmp_path / "o")
-    page = tmp_path / "o" / "report.html"
-    probed = tmp_path / "probed.html"
-    probed.write_text(page.read_text().replace("</head>", PROBE + "</head>"))
-    browser = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}"]
-    dom = subprocess.run([*browser, "--dump-dom", probed.as_uri()], capture_output=True, text=True, timeout=120).stdout
-    figures = json.loads(re.search(r"<title>(.*?)</title>", dom, re.S).group(1))
-    assert [name for name, *_ in figures] == ["time", "updates", "delays", "eta", "timeline", "participation", "labels"]
-    for name, width, height, paths in figures:
-        assert width > 600, name
-        assert height > 150, name
-        assert paths > 10, name
-    picture = tmp_path / "page.png"
-    subprocess.run([*browser, f"--screenshot={picture}", page.as_uri()], capture_output=True, timeout=120, check=True)
-    pixels = matplotlib.image.imread(picture)[..., :3]
+    small = ["--set", "run.updates=50", "--set", "run.eval_every=2", "--set", "run.seeds=[1,2]"]
+    options = ["--only", "fadas,fadas-da,fedavg", *small, "--set", tau_c]
+    run_fadas("run", DEMO, *options, "--out", folder / "o")
+    return folder / "o" / "report.html"
+
+
+def test_reader_can_hover_zoom_hide_and_switch_axes(report):
+    seen = probe(report)
+    assert seen["interactive"]
+    assert seen["figures"] == ["delays", "eta", "participation", "labels"], "the others are interactive"
+    assert seen["names"] == ["fadas", "fadas-da", "fedavg", "all / none"]
+    assert (seen["lines"], seen["hidden"]) == (3, 2)
+    assert seen["linear"] == "linear"
+    assert seen["updates"] == "client updates"
+    assert (seen["metric"], seen["logarithmic"]) == ("test loss", "log")
+    assert seen["raw"] == 3, "the raw line of each method is behind the smoothed one"
+    assert "fadas: " in seen["hover"]
+    assert "±" in seen["hover"]
+    assert seen["zoomed"] == [1, 2]
+    assert seen["bars"] > 20
+    assert seen["methods"] == 3, "every method has a timeline"
+    assert not [title for title in seen["buttons"] if re.search("cloud|link|share|edit", title, re.I)]
+    assert seen["requests"] == 0, "the page must work offline"
+
+
+def test_page_is_not_wider_than_a_phone(report):
+    narrow = report.with_name("narrow.html")
+    text = report.read_text(encoding="utf-8").replace("<html ", '<html style="width:400px" ', 1)
+    narrow.write_text(text, encoding="utf-8")
+    assert not probe(narrow, 500)["wide"]
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_page_shows_coloured_curves(report, width):
+    pixels = matplotlib.image.imread(take_picture(report, width, 4500))[..., :3]
     colourful = (pixels.max(-1) - pixels.min(-1) > 0.3).mean()
     assert colourful > 0.005, "the page shows no coloured curves"
+
+
+def test_print_has_static_figures(report, tmp_path):
+    folder = Path(os.environ.get("FADAS_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "print.pdf"
+    browse(report, f"--print-to-pdf={target}", "--no-pdf-header-footer")
+    assert target.read_bytes().startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type /Page\b", target.read_bytes())) <= 12
+
+
+def test_hostile_names_stay_text(tmp_path):
+    names = ["<b>bold</b>", '<a href="javascript:alert(1)">x</a>', "</script><script>alert(1)</script>", "$x$ %{y}"]
+    runs = [make_run(name, [(10, 5, 0.5), (20, 10, 0.7)], target=None) for name in names]
+    write_report(runs, tmp_path / "report.html")
+    seen = probe(tmp_path / "report.html")
+    assert seen["names"][:4] == names
+    assert seen["markup"] == 0
+    assert "<b>bold</b>: 70.0%" in seen["hover"]
+
+
+def test_page_without_scripts_has_all_figures(report, tmp_path):
+    plain = tmp_path / "plain.html"
+    plain.write_text(
+        re.sub(r"<script>.*?</script>", "", report.read_text(encoding="utf-8"), flags=re.S), encoding="utf-8"
+    )
+    pixels = matplotlib.image.imread(take_picture(plain, 1200, 4500, "no-script"))[..., :3]
+    assert (pixels.max(-1) - pixels.min(-1) > 0.3).mean() > 0.005

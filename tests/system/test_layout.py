@@ -112,6 +112,12 @@ def test_planning_and_reporting_load_no_torch(module):
     assert done.returncode == 0, done.stderr
 
 
+def test_tasks_load_no_pandas_before_a_table_is_read():
+    code = "import sys, fadas; fadas.TASKS['digits'](clients=3); assert 'pandas' not in sys.modules, 'pandas'"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_plan_and_report_run_without_torch(tmp_path):
     """The planner plans, and the report reads, while torch cannot be imported."""
     code = """

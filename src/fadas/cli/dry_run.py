@@ -113,7 +113,15 @@ def _find_state(folder: Path, config: Any, mode: Any) -> tuple[str, int]:
     return "overwritten" if mode == "overwrite" and folder.exists() else "new", 0
 
 
-def preview_points(todo: Sequence[Any], root: Path, jobs: int, rungs: Sequence[float], json_: bool) -> None:
+def preview_points(
+    todo: Sequence[Any],
+    root: Path,
+    jobs: int,
+    rungs: Sequence[float],
+    json_: bool,
+    grids: Mapping[str, Any],
+    notes: Sequence[str],
+) -> None:
     """Show what `fadas sweep` would do.
 
     Args:
@@ -122,11 +130,13 @@ def preview_points(todo: Sequence[Any], root: Path, jobs: int, rungs: Sequence[f
         jobs: How many run at the same time.
         rungs: Shares of a run, rising to 1.
         json_: Print JSON.
+        grids: The grids, by algorithm.
+        notes: What else the sweep would do, in sentences.
     """
-    from fadas.experiments.halving import survivors
     from fadas.experiments.prepare import count_evaluations, make_plan, metric_of, shared_task
     from fadas.experiments.queue import find_finished_runs
     from fadas.experiments.resolve import resolve
+    from fadas.experiments.sweeps.halving import survivors
 
     configs = {point.folder: resolve(point.tables, point.label, point.seed) for point in todo}
     finished = find_finished_runs({folder: config.tables for folder, config in configs.items()}, "resume")
@@ -152,7 +162,9 @@ def preview_points(todo: Sequence[Any], root: Path, jobs: int, rungs: Sequence[f
         skipped = sum(folder in finished for folder in folders)
         state = f"{skipped} finished, skipped" if skipped else "new"
         rows.append(Row(label, seed, len(folders), skipped, int(updates), left, evaluations, state))
-    _show(rows, _measure(pending, tasks), root, json_, min(jobs, os.cpu_count() or 1))
+    more = {"grids": {label: grid.as_dict() for label, grid in grids.items()}, "notes": list(notes)}
+    lines = [f"{label}: {grid.text()}" for label, grid in grids.items()]
+    _show(rows, _measure(pending, tasks), root, json_, min(jobs, os.cpu_count() or 1), [*lines, *notes], more)
 
 
 def _measure(pending: Mapping[str, Any], tasks: dict[str, Any]) -> dict[str, Speed]:
@@ -226,19 +238,29 @@ def _slow(calls: Sequence[tuple[float, float]]) -> float:
     return sum(taken for _, taken in calls) / len(calls) / 4
 
 
-def _show(rows: Sequence[Row], speeds: Mapping[str, Speed], root: Path, json_: bool, side_by_side: int = 1) -> None:
+def _show(
+    rows: Sequence[Row],
+    speeds: Mapping[str, Speed],
+    root: Path,
+    json_: bool,
+    side_by_side: int = 1,
+    lines: Sequence[str] = (),
+    more: Mapping[str, Any] = {},
+) -> None:
     from fadas.cli.terminal import print_json, print_line, print_table
 
     seconds = [_seconds_of(row, speeds) / side_by_side for row in rows]
     if json_:
         runs = [row._asdict() | {"seconds": round(each, 1)} for row, each in zip(rows, seconds, strict=True)]
         probes = {label: speed._asdict() for label, speed in speeds.items()}
-        print_json({"runs": runs, "seconds": round(sum(seconds), 1), "probe": probes, "folder": str(root)})
+        print_json({"runs": runs, "seconds": round(sum(seconds), 1), "probe": probes, "folder": str(root), **more})
         return
     cells = [[row.label, str(row.seed), str(row.runs), f"{row.updates:,}", row.state] for row in rows]
     times = [describe_time(each) if each else "-" for each in seconds]
     head = ["algorithm", "seed", "runs", "updates\neach", "state", "time"]
     print_table(head, [[*row, each] for row, each in zip(cells, times, strict=True)])
+    for line in lines:
+        print_line(line)
     total, skipped = sum(row.runs for row in rows), sum(row.finished for row in rows)
     left = f"{sum(row.left for row in rows):,.0f} updates left to train"
     print_line(f"runs in {root}: {total}; finished, would be skipped: {skipped}; {left}")

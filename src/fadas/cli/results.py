@@ -12,48 +12,88 @@ from fadas.errors import Damaged, Interrupted
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, a deployment or a run.")],
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write each figure as PNG and SVG.")] = None,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of experiments, deployments or runs.")
+    ],
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare by this metric, if not by the runs' own.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Further columns: metrics, train_loss, interval; separated by commas."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each figure as PDF, PNG and SVG.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write the report; default: DIR/report.html, of several: report.html."
+        ),
+    ] = None,
 ) -> None:
-    """Compare the finished runs in a folder: print the table and write report.html."""
-    show_comparison(folder, figures)
+    """Compare the finished runs in folders: print the table and write report.html.
+
+    With several folders, a label that more than one of them has gets the name of its folder.
+    """
+    names = [name.strip() for name in columns.split(",")] if columns else []
+    show_comparison(*folders, figures=figures, metric=metric, columns=names, out=out)
 
 
-def show_comparison(folder: Path, figures: Path | None = None) -> None:
-    """Print the table of the runs in a folder, and write the report.
+def show_comparison(
+    *folders: Path,
+    figures: Path | None = None,
+    metric: str | None = None,
+    columns: Sequence[str] = (),
+    out: Path | None = None,
+) -> None:
+    """Print the table of the runs in some folders, and write the report.
 
     Args:
-        folder: The folder of an experiment, or of a run.
+        folders: Folders of experiments, or of runs.
         figures: Also write each figure to this folder.
+        metric: The metric to compare by. None: the one that the runs are judged by.
+        columns: Further columns of the table.
+        out: The file of the report. None: report.html in the folder, or in the current one if there are several.
 
     Raises:
         Damaged: Runs are damaged. The others have been shown.
     """
     from fadas.cli.terminal import print_line
+    from fadas.report.comparison import join_folders
     from fadas.runs.reader import read_runs, unfinished_runs
 
-    found, damaged = read_runs(folder)
-    if left_out := unfinished_runs(folder):
+    found = {folder: read_runs(folder) for folder in dict.fromkeys(folders)}
+    if left_out := [name for folder in found for name in unfinished_runs(folder)]:
         print_line(f"not finished, not shown: {', '.join(left_out)}")
-    if found:
-        _show_runs(found, folder / "report.html", figures)
-    if damaged:
-        raise Damaged("; ".join(map(str, damaged)))
+    runs = {folder: sound for folder, (sound, _) in found.items()}
+    page = out or (folders[0] / "report.html" if len(found) == 1 else Path("report.html"))
+    if any(runs.values()):
+        _show_runs(join_folders(runs), page, figures, metric, columns)
+    if damaged := [str(error) for _, errors in found.values() for error in errors]:
+        raise Damaged("; ".join(damaged))
 
 
-def _show_runs(runs: Sequence[Any], page: Path, figures: Path | None) -> None:
+def _show_runs(
+    runs: Sequence[Any], page: Path, figures: Path | None, metric: str | None, columns: Sequence[str]
+) -> None:
     from fadas.cli.terminal import print_line, print_table
-    from fadas.report.comparison import compare, table_cells, table_header
+    from fadas.report.comparison import compare
     from fadas.report.figures import save_figures
     from fadas.report.html import write_report
+    from fadas.report.table import table_cells, table_header, table_notes
 
-    comparison = compare(runs)
-    print_table(table_header(comparison), table_cells(comparison), runs[0].summary.experiment)
+    comparison = compare(runs, metric, columns)
+    title = ", ".join(dict.fromkeys(run.summary.experiment for run in runs))
+    print_table(table_header(comparison), table_cells(comparison), title, gap=2)
+    for note in table_notes(comparison):
+        print_line(note)
+    print_line("")
     signals.require_cleanup()
-    write_report(runs, page)
+    write_report(runs, page, metric, columns)
     print_line(f"report: {page}")
     if figures:
-        save_figures(runs, figures)
+        save_figures(runs, figures, metric)
 
 
 @with_advice({Interrupted: "the runs continue"})
@@ -71,4 +111,8 @@ def watch(
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the app."""
     app.command(epilog=with_examples("fadas watch runs/demo", "fadas watch runs/demo --once"))(watch)
-    app.command(epilog=with_examples("fadas report runs/demo", "fadas report runs/demo --figures /tmp/figures"))(report)
+    app.command(
+        epilog=with_examples(
+            "fadas report runs/demo --figures figures", "fadas report runs/one runs/two --columns loss"
+        )
+    )(report)

@@ -1,6 +1,9 @@
 """fadas sweep: the grids of an experiment."""
 
-from functools import partial
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +32,18 @@ from fadas.cli.options import (
     with_advice,
     with_examples,
 )
-from fadas.errors import Busy, Damaged, DiskFull, Diverged, Foreign, Interrupted, OtherSettings
+from fadas.errors import (
+    Busy,
+    ConfigError,
+    Damaged,
+    DiskFull,
+    Diverged,
+    FadasWarning,
+    Foreign,
+    Interrupted,
+    OtherSettings,
+    unknown_name,
+)
 from fadas.validate import MOST_WORKERS
 
 
@@ -62,10 +76,29 @@ def sweep(
             help="Run all points an eighth of the way, the best quarter to half, its best quarter to the end.",
         ),
     ] = False,
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Draw N points of each grid at random. Ranges (low, high) need it."),
+    ] = None,
+    sample_seed: Annotated[int, typer.Option(min=0, help="The seed of these draws.")] = 0,
+    widen: Annotated[
+        bool, typer.Option("--widen", help="Extend a grid where its best point lies on an edge, until it does not.")
+    ] = False,
+    widen_limit: Annotated[int, typer.Option(min=1, metavar="N", help="Extend each grid N times at most.")] = 6,
+    by: Annotated[
+        str,
+        typer.Option(metavar="mean|last", help="Judge a run by the mean of its last five evaluations, or by the last."),
+    ] = "mean",
     validation: Annotated[
         float | None, typer.Option(help="Share of the training data held out to tune on; default: the file's, or 0.2.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the best values into X.toml. Its comments and formatting stay.")
+    ] = False,
+    apply_to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the best values into FILE, a new copy of X.toml.")
+    ] = None,
     dry_run: DryRun = False,
     json_: Json = False,
 ) -> None:
@@ -74,48 +107,70 @@ def sweep(
     Points are compared on data held out from the training set. The test set is never used. Points that have finished
     are skipped. A point that diverges is never the best; the others still run, and the exit code is 3.
 
+    A warning names the algorithms whose best point lies on an edge of their grid. --widen adds the next value there,
+    with every combination of the other values.
+
     --halving takes about a quarter of the time, and misses points that begin slowly.
+
+    With several seeds, points are compared by the mean over the seeds, and the table shows the standard deviation.
 
     With --json: one JSON object per point, from best to worst, on a line of its own.
     """
-    from fadas.cli.terminal import Display, print_json, print_table
-    from fadas.experiments.halving import HALVING, count_runs, rank_points, search_points
+    from fadas.cli.terminal import Display, print_json, print_line
+    from fadas.experiments.sweeps.apply import WinnersFile
+    from fadas.experiments.sweeps.halving import HALVING, count_runs, search_points
+    from fadas.experiments.sweeps.search import Search
 
     check_option(MOST_WORKERS, jobs=jobs)
+    judge: Any = by
+    if judge not in ("mean", "last"):
+        raise unknown_name("value of --by", by, ("mean", "last"))
     set_environment(data_dir, allow_code)
     rungs = HALVING if halving else (1.0,)
-    find_points = partial(_find_points, experiment, set_, profile, only, seed, executor, device, validation, out)
-    if dry_run:
-        with without_writing():
-            _, root, todo = find_points()
-            signals.require_cleanup()
-            preview_points(todo, root, jobs, rungs, json_)
-        return
-    name, root, todo = find_points()
-    signals.require_cleanup()
-    results, total = {}, count_runs(todo, rungs)
+    file = WinnersFile(experiment, apply_to, profile) if apply or apply_to else None
+    if apply and apply_to:
+        raise ConfigError("--apply and --apply-to contradict each other; give one of them")
+    options = experiment, set_, profile, only, seed, executor, device, validation, out, samples, sample_seed
+    with without_writing() if dry_run else nullcontext():
+        plan = _read_sweep(*options)
+        if file is not None:
+            file.require_usable({label: grid.points[0] for label, grid in plan.grids.items()})
+        search = Search(plan.grids, plan.make_points, plan.why_invalid, judge, widen_limit if widen else 0)
+        todo, root = search.next_points(), plan.root
+        signals.require_cleanup()
+        if dry_run:
+            notes = [f"--widen may add points: at most {widen_limit} extensions of each grid"] if widen else []
+            notes += [f"would write the best values into {file.target}"] if file else []
+            preview_points(todo, root, jobs, rungs, json_, plan.grids, notes)
+            return
     with Display(0, "runs") as display:
-        bar = display.add("sweep", total)
-        for done, (point, outcome) in enumerate(search_points(todo, jobs, rungs), 1):
-            results[point.folder] = point, outcome
-            total = max(total, done)  # if a point diverges, another one goes on
-            bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
-        bar.finish(f"{len(todo)} runs in {root}", total)
-    ranked = rank_points(list(results.values()))
-    metric = next(outcome.judged_by for _, outcome in results.values())
+        name = "sweep"
+        while todo:
+            total = count_runs(todo, rungs)
+            bar = display.add(name, total)
+            for done, (point, _) in enumerate(search.record(search_points(todo, jobs, rungs, by=judge)), 1):
+                total = max(total, done)  # if a point diverges, another one goes on
+                bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
+            bar.finish(f"{len(todo)} runs in {root}", total)
+            todo, name = search.next_points(), "sweep, extended"
+    ranked = search.ranked()
     if json_:
         for row in ranked:
-            print_json(vars(row))
+            print_json(asdict(row))
     else:
-        rows = [[r.label, r.name, _score(metric, r) + _mark(r.share), "best" if r.best else ""] for r in ranked]
-        print_table(["algorithm", "point", f"validation {metric.name}", ""], rows, name)
+        _print_ranked(search, ranked, plan.name, by)
+    _warn_of_edges(search, widen)
+    if file is not None:
+        file.write({row.label: row.point for row in ranked if row.best})
+        if not json_:
+            print_line(f"best values written into {file.target}")
     diverged = [
-        str(point.folder.relative_to(root)) for point, outcome in results.values() if outcome.diverged is not None
+        str(point.folder.relative_to(root)) for point, outcome in search.results if outcome.diverged is not None
     ]
-    raise_if_diverged(sorted(diverged), len(todo))
+    raise_if_diverged(sorted(diverged), len(search.results))
 
 
-def _find_points(
+def _read_sweep(
     experiment: Path,
     overrides: list[str],
     profile: str | None,
@@ -125,24 +180,40 @@ def _find_points(
     device: str | None,
     validation: float | None,
     out: Path | None,
-) -> tuple[str, Path, list[Any]]:
-    """Return the experiment's name, the sweep's folder and all points."""
+    samples: int | None,
+    sample_seed: int,
+) -> Any:
+    """Return the sweep that the options describe."""
     from fadas.experiments.resolve import experiment_seeds
-    from fadas.experiments.sweep import grid_points, sweep_points
+    from fadas.experiments.sweeps.points import Sweep, has_grid, hold_out, read_grid
 
     tables = read_tables(experiment, overrides, seed, profile, executor, device)
-    root = out or Path("runs") / f"{tables['name']}-sweep"
     labels = select_labels(tables, only)
     if only is None:  # all that have a grid
-        labels = [label for label in labels if grid_points(tables, label)] or labels
-    held_out = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
-    return tables["name"], root, sweep_points(tables, labels, experiment_seeds(tables), root, held_out)
+        labels = [label for label in labels if has_grid(tables, label)] or labels
+    share = tables.get("task", {}).get("validation") or 0.2 if validation is None else validation
+    root = out or Path("runs") / f"{tables['name']}-sweep"
+    grids = {label: read_grid(tables, label, samples, sample_seed) for label in labels}
+    return Sweep(hold_out(tables, share), grids, experiment_seeds(tables), root)
 
 
-def _score(metric: Any, row: Any) -> str:
-    if row.diverged:
-        return "diverged"
-    return f"{row.score:.2%}" if metric.format == "percent" and row.score is not None else metric.text(row.score)
+def _print_ranked(search: Any, ranked: Sequence[Any], title: str, by: str) -> None:
+    from fadas.cli.terminal import print_line, print_table
+
+    metric = search.metric
+    rows = [[row.label, row.name, row.score_text(metric), row.mark()] for row in ranked]
+    head = f"validation {metric.name}" + ("\nlast evaluation" if by == "last" else "")
+    head += f"\nmean of {ranked[0].seeds} seeds" if ranked[0].seeds > 1 else ""
+    print_table(["algorithm", "point", head, ""], rows, title)
+    for label, edges in search.extended.items():
+        for key in dict.fromkeys(edge.key for edge in edges):
+            print_line(f"extended: sweep.{label}.{key} {search.grids[label].axis_text(key)}")
+
+
+def _warn_of_edges(search: Any, widen: bool) -> None:
+    hint = "--widen-limit allows more" if widen else "--widen extends the grid there"
+    for label, edges in search.edges_left():
+        warnings.warn(f"{label} is {edges}; {hint}", FadasWarning, stacklevel=2)
 
 
 def _mark(share: float) -> str:
@@ -154,6 +225,8 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         epilog=with_examples(
             "fadas sweep experiment.toml --seed 100 --dry-run",
-            "fadas sweep experiment.toml --seed 100 -j 2",
+            "fadas sweep experiment.toml --seed 100 -j 2 --widen",
+            "fadas sweep experiment.toml --set run.seeds=[100,101,102] --halving --apply-to tuned.toml",
+            "fadas sweep experiment.toml --seed 100 --samples 20 --by last",
         )
     )(sweep)

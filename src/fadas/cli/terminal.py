@@ -106,16 +106,17 @@ class Bar:
             _print_line(self._progress.console, f"{self._name}: {text}")
 
 
-def print_table(head: list[str], rows: list[list[str]], title: str = "") -> None:
+def print_table(head: list[str], rows: list[list[str]], title: str = "", gap: int = 1) -> None:
     """Print a table on standard output.
 
     Args:
         head: The column headings.
         rows: The cells, row by row.
         title: The title above the table.
+        gap: The number of spaces between two columns.
     """
     heading = _plain(title, "table.title") if title else None
-    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=0)
+    table = Table(title=heading, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, gap - 1, 0, 0))
     prose = False
     for number, name in enumerate(head):
         cells = [show_line(row[number]) for row in rows]

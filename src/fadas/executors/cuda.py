@@ -41,7 +41,8 @@ class Cuda(Executor):
     computation on the GPU. Reading their values waits for the GPU.
 
     Args:
-        task: Model, data and loss. Its clients' examples must have one shape. The data are copied to the GPU.
+        task: Model, data and loss. Its clients' examples must have one shape. The data are copied to the GPU, except
+            data that stay on disk: of those, each job's are.
         local: What a client does with a job.
         seed: The run's seed.
         device: Where to train: "cuda", "cuda:1", ...
@@ -299,7 +300,7 @@ class Bench:
     def _capture(self, size: int, stream: torch.cuda.Stream, pool: Any) -> Captured:
         """Capture a local step for batches of one size."""
         task = self.executor.task
-        *inputs, targets = (tensor[:1].to(self.executor.device) for tensor in task.clients[0])
+        *inputs, targets = (tensor.to(self.executor.device) for tensor in task.examples(0, slice(1)))
         example = [*task.prepare(inputs, torch.Generator().manual_seed(0)), targets]  # augmented, as in training
         batch = [column.expand(size, *column.shape[1:]).clone() for column in example]
         batch = [_as_captured(column) for column in batch]

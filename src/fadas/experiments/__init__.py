@@ -8,8 +8,7 @@
 | `prepare.py`         | `RunConfig` -> task, plan, simulation                                         |
 | `run.py`             | run a simulation and write its folder                                         |
 | `queue.py`           | the order of runs; one that another process holds is retried once at the end  |
-| `sweep.py`           | the points of a grid                                                          |
-| `halving.py`         | successive halving over these points                                          |
+| `sweeps/`            | grids, ranges, halving, `fadas.sweep`                                         |
 | `parallel_runs.py`   | runs in several processes                                                     |
 | `catalog/`           | a list of all settings, for the reference and for help                        |
 | `provenance.py`      | hardware, versions and commit                                                 |

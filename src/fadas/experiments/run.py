@@ -30,7 +30,7 @@ from fadas.simulation.snapshot import restore, take
 OnRecord = Callable[[Record], None]
 Say = Callable[[str], None]
 _MOST_CLIENTS = 200_000  # whose tiers are written
-_SMALL = 200_000  # parameters: for smaller models, more threads would only wait for each other
+SMALL = 200_000  # parameters: for smaller models, more threads would only wait for each other
 
 
 def execute(
@@ -138,7 +138,7 @@ def iterate(config: RunConfig, simulation: Simulation, claim: Claim, sinks: Sequ
 
 def training_threads(config: RunConfig, simulation: Simulation) -> int:
     """Return the number of torch threads with which this process runs a simulation."""
-    small = simulation.server.model.params.numel() < _SMALL
+    small = simulation.server.model.params.numel() < SMALL
     return config.threads or (1 if small else torch.get_num_threads())
 
 

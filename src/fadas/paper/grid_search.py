@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from fadas.errors import ConfigError, Stale
 from fadas.experiments.experiment_file import as_override
-from fadas.experiments.halving import HALVING, Ranked, Result, count_runs, rank_points, search_points
 from fadas.experiments.prepare import check_device
 from fadas.experiments.provenance import provenance
-from fadas.experiments.sweep import grid_points, name_of, sweep_points
+from fadas.experiments.sweeps.halving import HALVING, count_runs, search_points
+from fadas.experiments.sweeps.points import grid_points, name_of, sweep_points
+from fadas.experiments.sweeps.ranking import Ranked, Result, rank_points
 from fadas.paper.agreement import OUTSIDE, measured_accuracy
 from fadas.paper.artefacts import Artefact, Cell, Row, Settings
 from fadas.paper.results import SEARCH_SEED, Search, Tried, read_search, search_path, write_search, written_changes

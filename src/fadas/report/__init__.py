@@ -1,12 +1,20 @@
 """Reports on finished runs. Nothing here trains or imports torch.
 
-| file             | what it holds                                                             |
-|------------------|---------------------------------------------------------------------------|
-| `comparison.py`  | the table that compares methods                                           |
-| `figures.py`     | the figures; `FIGURES`, at the foot, lists them                           |
-| `run_figures.py` | the figures of one run, for sinks                                         |
-| `clients.py`     | tables and figures of clients: how well served, how often they took part  |
-| `fairness.py`    | statistics of one value per client                                        |
-| `timeline.py`    | the figure of the clients' timeline                                       |
-| `html.py`        | report.html: the table, the figures, the settings                         |
+| file            | what it holds                                                             |
+|-----------------|---------------------------------------------------------------------------|
+| `comparison.py` | the comparison of methods: final values, equal time and updates, targets  |
+| `statistics.py` | means, intervals, paired tests, medians of times: pure functions          |
+| `table.py`      | the comparison as a table of text; `columns_of` lists the columns         |
+| `curves.py`     | learning curves, from runs or a pandas frame                              |
+| `figures.py`    | the other figures; `FIGURES`, at the foot, lists them                     |
+| `clients.py`    | tables and figures of clients: how well served, how often they took part  |
+| `fairness.py`   | statistics of one value per client                                        |
+| `timeline.py`   | the figure of the clients' timeline                                       |
+| `run_figures.py`| the figures of one run, for sinks                                         |
+| `frames.py`     | runs, steps and jobs as pandas frames                                     |
+| `export.py`     | CSV, LaTeX, Markdown, Parquet                                             |
+| `looks.py`      | the colour and line style of each method                                  |
+| `html.py`       | report.html                                                               |
+| `page/`         | its parts: settings, tables, interactive curves                           |
+| `text.py`       | text from outside, made safe to show                                      |
 """

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fadas.errors import ConfigError
-from fadas.report.comparison import compare, table_cells, table_header
+from fadas.report.comparison import compare
 from fadas.report.frames import TABLES
+from fadas.report.table import table_cells, table_header
 from fadas.report.text import show_line
 from fadas.runs.reader import Run, find_runs
 from fadas.validate import one_of

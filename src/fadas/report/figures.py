@@ -1,47 +1,45 @@
-"""The figures of a report, drawn with matplotlib. `FIGURES` lists them."""
+"""The figures of a report, drawn with matplotlib. `FIGURES` lists them. Each is also a function of runs.
+
+| function     | what it draws                                          | data           |
+|--------------|--------------------------------------------------------|----------------|
+| `curves`     | a metric against time, client updates or steps         | runs or frame  |
+| `delays`     | how stale the updates were                             | runs           |
+| `step_sizes` | the server's step sizes                                | runs           |
+| `lost_work`  | jobs without an accepted update                        | runs           |
+| `timeline`   | when each client trained, and from which version       | runs           |
+| `labels`     | which client holds which labels                        | runs           |
+"""
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
-from cycler import cycler
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fadas.core.metrics import Metric
 from fadas.report.clients import draw_clients, draw_participation
-from fadas.report.comparison import compare
-from fadas.report.labels import label_lines
+from fadas.report.comparison import TRAIN_LOSS, Row, choose_common_metric, compare
+from fadas.report.curves import STYLE, Data, collect_points, curves, group, percent
+from fadas.report.looks import DASHES, looks_of
+from fadas.report.table import target_text
 from fadas.report.text import figure_text, show_line
 from fadas.report.timeline import timeline
 from fadas.runs.reader import Run, group_runs
-from fadas.runs.summary import measured_accuracy
 
+__all__ = ["FIGURES", "STYLE", "Drawn", "curves", "delays", "figures", "labels", "lost_work", "percent", "save_figures"]
+__all__ += ["step_sizes", "timeline"]
 _MOST_METHODS = 100  # a figure of more would be higher than matplotlib can draw
 _MOST_LINES = 300
-STYLE: Any = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "text.usetex": False,  # a name is no formula
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fadas",
-    "axes.prop_cycle": cycler(color=matplotlib.color_sequences["tab10"]),
-}
-
-
-def percent(share: float, _: object = None) -> str:
-    """Return the tick label of a share: "40%" for 0.4, "2.5%" for 0.025."""
-    return f"{100 * share:g}%"
+_MOST_METRICS = 12  # figures of further metrics
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,14 @@ class Drawn:
         title: The heading above the figure.
         caption: The text below the figure.
         figure: The matplotlib figure.
+        is_curve: Whether it shows learning curves.
     """
 
     name: str
     title: str
     caption: str
     figure: Figure
+    is_curve: bool = False
 
     def svg(self) -> str:
         """Return the figure as SVG text, without a date: equal figures give equal text."""
@@ -68,10 +68,11 @@ class Drawn:
             self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150, metadata=metadata)
         return text.getvalue()
 
-    def save_png(self, path: Path) -> None:
-        """Write the figure as PNG, without a date."""
+    def save(self, path: Path) -> None:
+        """Write the figure as PDF or PNG, without a date."""
+        metadata = {".pdf": {"CreationDate": None, "Title": self.title}}.get(path.suffix, {"Software": None})
         with _quiet():
-            self.figure.savefig(path, dpi=130, bbox_inches="tight", metadata={"Software": None})
+            self.figure.savefig(path, dpi=130, bbox_inches="tight", metadata=metadata)
 
 
 @contextmanager
@@ -82,124 +83,135 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def figures(runs: Sequence[Run]) -> Iterator[Drawn]:
-    """Yield the figures of a report. Figures without data are skipped. Diverged runs are not drawn."""
-    all_groups = group_runs([run for run in runs if not run.diverged])
+def figures(runs: Sequence[Run], metric: str | None = None) -> Iterator[Drawn]:
+    """Yield the figures of a report. Figures without data are skipped. Diverged runs are not drawn.
+
+    Args:
+        runs: The runs.
+        metric: The metric to compare by. None: the one that the runs are judged by.
+    """
+    sound = [run for run in runs if not run.diverged]
+    all_groups = group_runs(sound)
     groups = dict(islice(all_groups.items(), _MOST_METHODS))
     if not groups:
         return
+    judged = choose_common_metric(sound, metric)
     left_out = len(all_groups) - len(groups)
     note = f" {left_out} more methods are not drawn." if left_out else ""
-    for name, title, caption, draw in FIGURES:
+    for entry in _list_figures(groups, judged):
         with matplotlib.rc_context(STYLE):
             with _quiet():
-                figure = draw(groups)
+                figure = entry.draw(groups)
             if figure is not None:  # the style also applies while the caller saves the figure
-                about = f" {_describe(groups)}" if name in ("time", "updates") else ""
-                yield Drawn(name, title, caption + about + note, figure)
+                about = f" {_describe(groups, judged, entry)}" if entry.axis else ""
+                logarithmic = entry.axis is not None and figure.axes[0].get_xscale() == "log"
+                if logarithmic and entry.name != "train-loss" and any(run.initial for run in sound):
+                    about += " The initial model stands at the left edge of the logarithmic axis."
+                yield Drawn(entry.name, entry.title, entry.caption + about + note, figure, entry.axis is not None)
 
 
-def _describe(groups: dict[str, list[Run]]) -> str:
-    """Return what a reader of the curves must know: the task, the number of seeds, and when the target is reached."""
+def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]:
+    """Return what can be drawn: the metric, every further metric, the training loss, then `FIGURES`."""
+    name = show_line(metric.name)
+    clock = _clock(groups)
+    entries = [
+        Entry(
+            "time",
+            f"{_title(name)} against time",
+            f"The {name} reached in a given time. Synchronous methods wait for their slowest clients.",
+            partial(curves, axis="time", metric=metric, xlabel=clock),
+            axis="time",
+        ),
+        Entry(
+            "updates",
+            f"{_title(name)} against client updates",
+            f"The {name} reached with a given amount of client work.",
+            partial(curves, axis="updates", metric=metric),
+            axis="updates",
+        ),
+    ]
+    measured = dict.fromkeys(found for runs in groups.values() for run in runs for found in run.metrics)
+    for number, further in enumerate([found for found in measured if found != metric.name][:_MOST_METRICS]):
+        short = re.sub(r"[^A-Za-z0-9]+", "-", further).strip("-")[:40] or str(number)
+        entries.append(
+            Entry(
+                f"metric-{number}-{short}" if number or short in ("time", "updates") else f"metric-{short}",
+                f"{_title(show_line(further))} against time",
+                f"The {show_line(further)} on the test data in a given time.",
+                partial(curves, axis="time", metric=further, xlabel=clock),
+                axis="time",
+            )
+        )
+    longest = max(len(run.records) for runs in groups.values() for run in runs)
+    width = longest // 40 if longest >= 80 else 1
+    caption = "The mean loss of the jobs in a server step, on the clients' own data."
+    if width > 1:
+        caption += f" The line is the running mean over {width} points; the pale line behind it is not smoothed."
+    draw = partial(curves, axis="time", metric=TRAIN_LOSS, smooth=width, xlabel=clock)
+    entries.append(Entry("train-loss", "Training loss against time", caption, draw, axis="time"))
+    return entries + FIGURES
+
+
+def _title(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def _describe(groups: dict[str, list[Run]], metric: Metric, entry: "Entry") -> str:
+    """Return what a reader of the curves must know: the task, the seeds, and when the target is reached."""
     runs = [run for group in groups.values() for run in group]
     tasks = dict.fromkeys(show_line(str(name)) for run in runs if (name := run.config["task"].get("name")))
     seeds = {len(group) for group in groups.values()}
     count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     text = f"Task: {', '.join(tasks)}. " if tasks else ""
-    text += "One seed." if seeds == {1} else f"Mean of {count} seeds; the band is ± one std."
-    comparison = compare(runs)
-    reached = sorted((row.time_to_target, row.algorithm) for row in comparison.rows if row.time_to_target is not None)
-    if comparison.target and reached:
-        times = ", ".join(f"{show_line(name)} at {time:,.0f}" for time, name in reached)
-        text += f" Reached {percent(comparison.target)} in {_clock(groups)}: {times}."
+    band = "" if entry.name == "train-loss" else "; the band is ± one sample standard deviation"
+    text += "One seed." if seeds == {1} else f"Mean of {count} seeds{band}."
+    if seeds != {1} and _has_partial_ends(groups, metric, entry.axis or "time"):
+        text += " Thin and dotted: not all seeds have got that far."
+    if entry.name not in ("time", "updates"):
+        return text
+    comparison = compare(runs, metric.name if metric.name != runs[0].metric.name else None)
+    if comparison.target is not None:
+        rows = [row for row in comparison.rows if row.reached]
+        rows.sort(key=lambda row: (row.time_to_target is None, row.time_to_target or 0.0, row.algorithm))
+        reached = [f"{show_line(row.algorithm)} {_reached(row)}" for row in rows]
+        if reached:
+            median = "" if seeds == {1} else " (median)"
+            goal = f"Reached {target_text(metric, comparison.target)} in {_clock(groups)}{median}"
+            text += f" {goal}: {', '.join(reached)}."
     return text
 
 
-def save_figures(runs: Sequence[Run], folder: Path) -> None:
-    """Write each figure to a folder, as PNG and SVG.
+def _reached(row: Row) -> str:
+    some = f"in {row.reached} of {row.seeds} seeds"
+    if row.time_to_target is None:
+        return some
+    return f"at {row.time_to_target:,.0f}" + (f" ({some})" if row.reached < row.seeds else "")
+
+
+def _has_partial_ends(groups: dict[str, list[Run]], metric: Metric, axis: str) -> bool:
+    """Return whether some seeds of a method have values where others have none."""
+    return any(
+        len({line[0, 0] for line in lines}) > 1 or len({line[-1, 0] for line in lines}) > 1
+        for lines in collect_points(groups, axis, metric).values()
+    )
+
+
+def save_figures(runs: Sequence[Run], folder: Path, metric: str | None = None) -> None:
+    """Write each figure to a folder, as PDF, PNG and SVG.
 
     Args:
         runs: The runs, from `fadas.runs.reader.find_runs`.
         folder: The folder. It is made if it is missing.
+        metric: The metric to compare by. None: the one that the runs are judged by.
 
     Example:
         >>> save_figures(find_runs(Path("runs/demo")), Path("figures"))
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for drawn in figures(runs):
+    for drawn in figures(runs, metric):
         (folder / f"{drawn.name}.svg").write_text(drawn.svg(), encoding="utf-8")
-        drawn.save_png(folder / f"{drawn.name}.png")
-
-
-def curves(groups: dict[str, list[Run]], axis: str, label: str, log: bool = False) -> Figure | None:
-    """Return a plot of accuracy, or None if there is no line to draw.
-
-    Each group has one line: the mean over its seeds, with a band of one standard deviation. A group is left out if one
-    of its runs measured no accuracy.
-
-    Args:
-        groups: The runs of each group, by its name.
-        axis: The field of a record for the x axis: "time" or "updates".
-        label: The label of the x axis.
-        log: Make the x axis logarithmic.
-    """
-    figure = Figure(figsize=(7.2, 4.2))
-    axes = figure.subplots()
-    axes.set_xscale("log" if log else "linear")
-    lines: dict[str, Line2D] = {}
-    for name, runs in groups.items():
-        points = [
-            [
-                (getattr(record, axis), accuracy)
-                for record in run.records
-                if (accuracy := measured_accuracy(record)) is not None
-            ]
-            for run in runs
-        ]
-        if not all(points):
-            continue
-        x, values = on_common_axis([np.array(line, float) for line in points])
-        (lines[figure_text(name)],) = axes.plot(x, values.mean(0), linewidth=1.6)
-        if len(runs) > 1:
-            low, high = values.mean(0) - values.std(0), values.mean(0) + values.std(0)
-            axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
-    if not lines:
-        return None
-    all_runs = [run for runs in groups.values() for run in runs]
-    target = all_runs[0].summary.target
-    if target and all(run.summary.target == target for run in all_runs):
-        axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
-        axes.annotate(
-            f"target {percent(target)}", (0.01, target), xycoords=("axes fraction", "data"), va="bottom", color="0.4"
-        )
-    held_out = all(run.config["task"].get("validation") for run in all_runs)  # a sweep's runs
-    axes.set(xlabel=label, ylabel="validation accuracy" if held_out else "test accuracy")
-    axes.yaxis.set_major_formatter(percent)
-    label_lines(axes, list(lines.values()), list(lines))
-    return figure
-
-
-def on_common_axis(lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Resample curves to the x values of all of them, within the range that all of them cover.
-
-    A curve keeps the y of a point until its next point.
-
-    Args:
-        lines: One array of points [x, y] per curve, in the order of x.
-
-    Returns:
-        The common x values, and an array of y values with one row per curve.
-    """
-    first, last = max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines)
-    x = np.unique(np.concatenate([line[:, 0] for line in lines]))
-    x = x[(x >= first) & (x <= last)] if first <= last else np.array([first])
-    return x, np.stack([line[np.searchsorted(line[:, 0], x, "right") - 1, 1] for line in lines])
-
-
-def _draw_against_time(groups: dict[str, list[Run]]) -> Figure | None:
-    ends = [run.records[-1].time for runs in groups.values() for run in runs]
-    log = max(ends) > 5 * min(ends)  # a linear axis would squeeze the other runs beside slow synchronous ones
-    return curves(groups, "time", f"{_clock(groups)} (log scale)" if log else _clock(groups), log)
+        for kind in ("png", "pdf"):
+            drawn.save(folder / f"{drawn.name}.{kind}")
 
 
 def _clock(groups: dict[str, list[Run]]) -> str:
@@ -207,12 +219,13 @@ def _clock(groups: dict[str, list[Run]]) -> str:
     return " or ".join(dict.fromkeys(run.clock for runs in groups.values() for run in runs))
 
 
-def _draw_against_updates(groups: dict[str, list[Run]]) -> Figure | None:
-    return curves(groups, "updates", "client updates")
+def delays(data: Data) -> Figure | None:
+    """Draw one histogram per distinct set of delays. Methods with the same schedule have the same delays.
 
-
-def _draw_delays(groups: dict[str, list[Run]]) -> Figure | None:
-    """Draw one histogram per distinct set of delays. Methods with the same schedule have the same delays."""
+    Args:
+        data: The runs. Of each method, the first one is drawn.
+    """
+    groups = group(data)
     distinct: dict[tuple[int, ...], list[str]] = {}
     for name, runs in groups.items():
         taus = tuple(job.tau for record in runs[0].records for job in record.jobs)
@@ -222,70 +235,102 @@ def _draw_delays(groups: dict[str, list[Run]]) -> Figure | None:
         return None
     figure = Figure(figsize=(7.2, 2.6 * len(distinct)))
     panels = figure.subplots(len(distinct), 1, squeeze=False)
+    looks = looks_of(groups)
     for axes, (taus, names) in zip(panels[:, 0], distinct.items(), strict=True):
-        axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color="tab:blue")
-        axes.set(title=figure_text(", ".join(names)), ylabel="updates", yscale="log")
+        colour = looks[names[0]].colour if len(names) == 1 else "#7d8894"
+        axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color=colour)
+        axes.set(title=figure_text(", ".join(names)), ylabel="updates (log scale)", yscale="log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[-1, 0].set_xlabel("delay tau of an update (server versions)")
     figure.tight_layout()
     return figure
 
 
-def _draw_step_sizes(groups: dict[str, list[Run]]) -> Figure | None:
+def step_sizes(data: Data) -> Figure | None:
     """Draw eta_t of each method whose step size varies.
 
     Each method has its own panel, because FedAsync's eta_t is a mixing weight, on another scale.
+
+    Args:
+        data: The runs. Of each method, the first one is drawn.
     """
+    groups = group(data)
     chosen = {name: runs[0] for name, runs in groups.items() if len({r.eta for r in runs[0].records}) > 1}
     if not chosen:
         return None
     figure = Figure(figsize=(7.2, 2.4 * len(chosen)))
     panels = figure.subplots(len(chosen), 1, squeeze=False, sharex=True)
+    looks = looks_of(groups)
     for axes, (name, run) in zip(panels[:, 0], chosen.items(), strict=True):
         axes.plot(
             [r.time for r in run.records],
             [r.eta for r in run.records],
             ".",
             markersize=3,
-            color="tab:blue",
+            color=looks[name].colour,
             rasterized=True,
         )
-        axes.set(title=figure_text(name), ylabel="eta_t", yscale="log")
+        axes.set(title=figure_text(name), ylabel="step size eta_t", yscale="log")
     panels[-1, 0].set_xlabel(_clock(groups))
     figure.tight_layout()
     return figure
 
 
-def _draw_lost(groups: dict[str, list[Run]]) -> Figure | None:
-    """Draw the number of jobs so far that ended without an accepted update, by reason."""
+def lost_work(data: Data) -> Figure | None:
+    """Draw the number of jobs so far that ended without an accepted update, by reason.
+
+    Args:
+        data: The runs. Of each method, the first one is drawn.
+    """
+    groups = group(data)
     figure = Figure(figsize=(7.2, 3.2))
     axes = figure.subplots()
+    looks = looks_of(groups)
     for name, runs in groups.items():
         records = runs[0].records
         counts = [{"dropped": r.dropped, "expired": r.expired, **r.refused} for r in records]
         reasons = [reason for reason, count in counts[-1].items() if count]
-        for reason in reasons[: _MOST_LINES - len(axes.lines)]:
+        for number, reason in enumerate(reasons[: _MOST_LINES - len(axes.lines)]):
             times, totals = [r.time for r in records], [count.get(reason, 0) for count in counts]
-            axes.step(times, totals, where="post", label=figure_text(f"{name}: {reason}"))
+            axes.step(
+                times,
+                totals,
+                where="post",
+                label=figure_text(f"{name}: {reason}"),
+                color=looks[name].colour,
+                linestyle=DASHES[number % len(DASHES)],
+            )
     if not axes.lines:
         return None
     axes.set(xlabel=_clock(groups), ylabel="jobs so far")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
 
-def _draw_labels(groups: dict[str, list[Run]]) -> Figure | None:
-    """Draw how many examples of each label each client has. All methods of a seed share the data."""
-    counts = next(iter(groups.values()))[0].counts
+def labels(data: Data) -> Figure | None:
+    """Draw how many examples of each label each client has. All methods of a seed share the data.
+
+    Args:
+        data: The runs. The first one is drawn.
+    """
+    counts = next(iter(group(data).values()))[0].counts
     if not counts:
         return None
     table = np.array(counts).T
     figure = Figure(figsize=(7.2, min(6.0, 1.2 + 0.22 * len(table))))
     axes = figure.subplots()
+    edges = [np.arange(size + 1) - 0.5 for size in table.shape]  # a tick is in the middle of its cell
     shown = axes.pcolormesh(
-        np.ma.masked_equal(table, 0), cmap=matplotlib.colormaps["Blues"].resampled(24), rasterized=True
+        edges[1],
+        edges[0],
+        np.ma.masked_equal(table, 0),
+        cmap=matplotlib.colormaps["Blues"].resampled(24),
+        rasterized=True,
     )
     axes.set(xlabel="client", ylabel="label")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(False)
     figure.colorbar(shown, ax=axes, label="examples", fraction=0.05, pad=0.02, ticks=MaxNLocator(integer=True))
     sizes, held = table.sum(0), (table > 0).sum(0)
@@ -297,62 +342,68 @@ def _draw_labels(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-Draw = Callable[[dict[str, list[Run]]], Figure | None]  # None: these runs have nothing to draw
-# name, title, caption, function
-FIGURES: list[tuple[str, str, str, Draw]] = [
-    (
-        "time",
-        "Accuracy against time",
-        "The accuracy reached in a given time. Synchronous methods wait for their slowest clients.",
-        _draw_against_time,
-    ),
-    (
-        "updates",
-        "Accuracy against client updates",
-        "The accuracy reached with a given amount of client work.",
-        _draw_against_updates,
-    ),
-    (
+@dataclass(frozen=True)
+class Entry:
+    """A figure of the report.
+
+    Attributes:
+        name: A short name, for file names and links.
+        title: The heading above the figure.
+        caption: The text below the figure.
+        draw: Draws runs by method. It returns None if these runs have nothing to draw.
+        axis: The x axis of learning curves. Their captions also name the task and the seeds.
+    """
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[dict[str, list[Run]]], Figure | None]
+    axis: str | None = None
+
+
+# The figures after the learning curves, in order. Add one here.
+FIGURES: list[Entry] = [
+    Entry(
         "delays",
         "Delays",
         "How many server versions behind each update was when the server used it.",
-        _draw_delays,
+        delays,
     ),
-    (
+    Entry(
         "eta",
         "Effective step size",
-        "The server's step size, for methods that vary it. FedAsync's step size is its mixing weight.",
-        _draw_step_sizes,
+        "eta_t is the rate that the server used in step t, for methods that vary it. FedAsync's is its mixing weight.",
+        step_sizes,
     ),
-    (
+    Entry(
         "lost",
         "Work that was lost",
         "Jobs without an accepted update: dropped by their clients, too late, or refused by the server.",
-        _draw_lost,
+        lost_work,
     ),
-    (
+    Entry(
         "timeline",
         "The clients' timeline",
         "When each client trained, and from which version of the model. Only jobs that reached a server step count.",
         timeline,
     ),
-    (
+    Entry(
         "clients",
         "How well each client is served",
         "The last model on each client's own test data, by delay tier. Dots are clients of all seeds, bars are means.",
         draw_clients,
     ),
-    (
+    Entry(
         "participation",
         "Who took part how often",
         "Updates of each client that reached a server step, relative to equal shares. The dotted line is uniform "
         "participation.",
         draw_participation,
     ),
-    (
+    Entry(
         "labels",
         "Who holds what",
         "How many examples of each label each client has. The line above the plot gives ranges and medians per client.",
-        _draw_labels,
+        labels,
     ),
 ]

@@ -1,16 +1,26 @@
-"""report.html: one self-contained page with the table, the figures and the settings of every run."""
+"""report.html: one self-contained page with the table, the differences, the curves, the figures and the settings.
+
+The page carries Plotly along. It works offline: its content security policy forbids all requests, and all scripts but
+the two that it comes with.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from fadas.report.clients import clients_table, participation_table
-from fadas.report.comparison import Comparison, compare, table_cells, table_header
+from fadas.report.comparison import Comparison, compare
 from fadas.report.figures import Drawn, figures
+from fadas.report.looks import Look, looks_of
+from fadas.report.page.explorer import data_block, explorer_data, plotly, read_asset, script_hash
+from fadas.report.page.settings import compare_settings, draw_own, draw_shared
+from fadas.report.page.tables import draw_differences, draw_plain_table, draw_table, explain_table, swatch
 from fadas.report.text import html_text
-from fadas.runs.reader import Run
-from fadas.runs.serialization import to_toml, write_text
+from fadas.runs.reader import Run, group_runs
+from fadas.runs.serialization import write_text
 
+_MOST_METHODS = 40  # of the interactive curves
 CSS = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1c2430; }
@@ -28,79 +38,101 @@ pre { background: #f5f7f9; padding: .8rem; overflow: auto; }
 """
 
 
-def write_report(runs: Sequence[Run], path: Path) -> None:
+def write_report(runs: Sequence[Run], path: Path, metric: str | None = None, columns: Sequence[str] = ()) -> None:
     """Write the report of some runs to an HTML file.
 
     Args:
         runs: The runs, from `fadas.runs.reader.find_runs`.
         path: The file.
+        metric: The metric to compare by. None: the one that the runs are judged by.
+        columns: Further columns of the table, as for `compare`.
 
     Example:
         >>> write_report(find_runs(Path("runs/demo")), Path("report.html"))
     """
-    write_text(path, page(runs))  # replaces a link to another file, instead of the file
+    write_text(path, page(runs, metric, columns))  # replaces a link to another file, instead of the file
 
 
-def page(runs: Sequence[Run]) -> str:
-    """Return the report of some runs as HTML. Equal runs give equal text."""
-    comparison = compare(runs)
-    name = html_text(runs[0].summary.experiment)
-    lead = f"Runs: {len(runs)}. Methods: {len(comparison.rows)}."
+def page(runs: Sequence[Run], metric: str | None = None, columns: Sequence[str] = ()) -> str:
+    """Return the report of some runs as HTML. Equal runs give equal text.
+
+    Args:
+        runs: The runs.
+        metric: The metric to compare by. None: the one that the runs are judged by.
+        columns: Further columns of the table.
+    """
+    comparison = compare(runs, metric, columns)
+    groups = group_runs(runs)
+    looks = looks_of(groups)
+    name = ", ".join(dict.fromkeys(run.summary.experiment for run in runs))
+    title = html_text(name)
+    settings = compare_settings(groups)
+    names = {name: swatch(look) + html_text(name) for name, look in looks.items()}
+    sound = group_runs([run for run in runs if not run.diverged])
+    script = read_asset("report.js")
+    packed, plotly_hash = plotly()
+    scripts = f"script-src {script_hash(script)} {plotly_hash}"
+    policy = f"default-src 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:; {scripts}"
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>fadas: {title}</title><style>{CSS}{read_asset("report.css")}</style></head>
+<body><h1>{title}</h1><p class="lead">{_lead(runs, comparison)}</p>
+{draw_shared(settings)}
+<h2 id="results">Results</h2>
+{draw_table(comparison, looks)}
+{explain_table(comparison)}
+{"".join(_diverged(run) for run in runs if run.diverged)}
+{draw_differences(comparison, looks)}
+<h2 id="methods">What differs between the methods</h2>
+{draw_own(settings, names)}
+{_explorer(sound) if sound else ""}
+{_clients(runs, looks)}{"".join(map(_figure, figures(runs, metric)))}
+{_scripts(sound, comparison, packed, script) if sound else ""}
+</body></html>
+"""
+
+
+def _lead(runs: Sequence[Run], comparison: Comparison) -> str:
+    seeds = len({run.summary.seed for run in runs})
+    lead = f"Methods: {len(comparison.rows)}. Seeds: {seeds}. Runs: {len(runs)}."
     if any(not run.diverged for run in runs):
         lead += f" Compared at {_format_time(runs, comparison.time)} and at {comparison.updates:,} client updates, the "
         lead += "largest values that all runs reach."
     if any(run.diverged for run in runs):
         lead += " Diverged runs are not compared."
-    if any(row.seeds > 1 for row in comparison.rows):
-        lead += " The number after ± is the population standard deviation over the seeds."
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>fadas: {name}</title><style>{CSS}</style></head>
-<body><h1>{name}</h1><p class="lead">{lead}</p>
-{_table(table_header(comparison), table_cells(comparison), _best_cells(comparison))}
-{"".join(_diverged(run) for run in runs if run.diverged)}
-{_clients(runs)}{"".join(map(_figure, figures(runs)))}
-<h2>Settings</h2>
-{"".join(_settings(run) for run in runs)}
-</body></html>
-"""
+    return lead
 
 
 def _format_time(runs: Sequence[Run], time: float) -> str:
     return f"{time:.0f} seconds" if {run.clock for run in runs} == {"seconds"} else f"virtual time {time:.0f}"
 
 
-def _best_cells(comparison: Comparison) -> set[tuple[int, int]]:
-    """Return (row, column) of the best entries in the columns of accuracies and times."""
-    best: set[tuple[int, int]] = set()
-    for column, key, pick in ((1, "at_time", max), (2, "at_updates", max), (3, "time_to_target", min)):
-        values = [getattr(row, key) for row in comparison.rows]
-        known = [value for value in values if value is not None and (column != 3 or comparison.target is not None)]
-        best |= {(i, column) for i, value in enumerate(values) if len(known) > 1 and value == pick(known)}
-    return best
-
-
-def _table(head: list[str], rows: list[list[str]], best: set[tuple[int, int]]) -> str:
-    top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{' class=best' if (i, j) in best else ''}>{html_text(cell)}</td>" for j, cell in enumerate(row))
-        + "</tr>"
-        for i, row in enumerate(rows)
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _clients(runs: Sequence[Run]) -> str:
+def _clients(runs: Sequence[Run], looks: Mapping[str, Look]) -> str:
     """Return the tables of clients: how well the last model serves them, and how often they took part."""
     served, part = clients_table(runs), participation_table(runs)
-    text = f"<h2>How well clients are served</h2>{_table(*served, set())}" if served[1] else ""
-    return text + (f"<h2>How often clients took part</h2>{_table(*part, set())}\n" if part[1] else "")
+    text = f'<h2 id="served">How well clients are served</h2>{draw_plain_table(*served, looks)}' if served[1] else ""
+    title = '<h2 id="took-part">How often clients took part</h2>'
+    return text + (f"{title}{draw_plain_table(*part, looks)}\n" if part[1] else "")
 
 
 def _diverged(run: Run) -> str:
     text = f"{run.folder.name} diverged after step {run.summary.step:,}: {run.diverged}"
     return f"<p>{html_text(text)}</p>\n"
+
+
+def _explorer(groups: Mapping[str, list[Run]]) -> str:
+    """Return the place of the interactive curves. It is filled, and shown, where scripts run."""
+    left_out = len(groups) - _MOST_METHODS
+    note = f'<p class="hint">{left_out} more methods are not drawn.</p>' if left_out > 0 else ""
+    return f'<section class="explorer"><h2>Learning curves</h2><div id="curves"></div>{note}</section>\n'
+
+
+def _scripts(groups: Mapping[str, list[Run]], comparison: Comparison, packed: str, script: str) -> str:
+    shown = dict(islice(groups.items(), _MOST_METHODS))
+    data = explorer_data(shown, comparison.metric, comparison.target, looks_of(groups))
+    return f'{data_block(data)}\n<script type="text/plain" id="plotly">{packed}</script>\n<script>{script}</script>'
 
 
 def _figure(drawn: Drawn) -> str:
@@ -109,9 +141,9 @@ def _figure(drawn: Drawn) -> str:
     # matplotlib uses the same ids in every figure, but an id must be unique within the page
     svg = re.sub("<[^>]*>", lambda tag: re.sub(r'id="|url\(#|href="#', rf"\g<0>{drawn.name}-", tag[0]), svg)
     caption = f"<figcaption>{html_text(drawn.caption)}</figcaption>"
-    return f'<h2>{drawn.title}</h2><figure id="{drawn.name}">{svg}{caption}</figure>\n'
-
-
-def _settings(run: Run) -> str:
-    title, settings = f"{html_text(run.label)}, seed {run.summary.seed}", html_text(to_toml(run.config))
-    return f"<details><summary>{title}</summary><pre>{settings}</pre></details>\n"
+    figure = f'<figure id="{drawn.name}"><div class="scroll">{svg}</div>{caption}</figure>'
+    if drawn.is_curve:  # the interactive curves replace it on the screen
+        return f'<div class="static"><h2>{html_text(drawn.title)}</h2>{figure}</div>\n'
+    if drawn.name == "timeline":
+        figure = f'<div class="explorer" id="timelines"></div><div class="static">{figure}</div>'
+    return f"<h2>{html_text(drawn.title)}</h2>{figure}\n"

@@ -15,4 +15,4 @@ def save_run_figures(run: Path, folder: Path) -> None:
     from fadas.report.figures import figures
 
     for drawn in figures([read_run(run)]):
-        drawn.save_png(folder / f"{drawn.name}.png")
+        drawn.save(folder / f"{drawn.name}.png")

@@ -1,6 +1,7 @@
 """The figure of the clients' timeline: when each client trained, and from which version of the model."""
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -10,30 +11,32 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fadas.report.text import figure_text
-from fadas.runs.reader import Run
+from fadas.runs.reader import Run, group_runs
 
 
-def timeline(groups: dict[str, list[Run]]) -> Figure | None:
-    """Draw the clients' jobs of an asynchronous and a synchronous method over the same period of time.
+def timeline(data: Sequence[Run] | Mapping[str, list[Run]], methods: Sequence[str] = ()) -> Figure | None:
+    """Draw the clients' jobs of several methods over the same period of time.
 
-    If all methods are of one kind, the first method is drawn alone.
+    Args:
+        data: The runs. Of each method, the first one is drawn.
+        methods: The names of the methods. Default: the first asynchronous and the first synchronous one.
     """
-
-    def synchronous(run: Run) -> bool:
-        return all(job.tau == 0 for record in run.records for job in record.jobs)
-
-    firsts = [runs[0] for runs in groups.values()]
-    chosen = [next((run for run in firsts if synchronous(run) is kind), None) for kind in (False, True)]
-    shown = [run for run in chosen if run]
+    groups = data if isinstance(data, Mapping) else group_runs(data)
+    shown = choose_runs(groups, methods)
     until = min(run.records[-1].time for run in shown) / (2 if len(shown) > 1 else 1)
     figure = Figure(figsize=(4.6 * len(shown) + 1, 4.6))  # without pyplot, which would change the user's backend
     panels = figure.subplots(1, len(shown), squeeze=False, sharey=True)
-    rows = _Rows(shown[0])
+    rows = ClientRows(shown[0])
     for axes, run in zip(panels[0], shown, strict=True):
         bars = _jobs(axes, run, rows, until)
-        ticks = MaxNLocator(integer=True)
-        figure.colorbar(bars, ax=axes, label="started from version", fraction=0.05, pad=0.02, ticks=ticks)
-        axes.set(title=figure_text(run.label), xlabel=run.clock, xlim=(0, until), ylim=(-0.5, rows.count - 0.5))
+        versions = np.asarray(bars.get_array())
+        name = figure_text(run.label)
+        if len(versions) and versions.min() == versions.max():  # a colour bar of one colour would say nothing
+            name += f"\nall jobs started from version {versions.min()}"
+        else:
+            ticks = MaxNLocator(integer=True)
+            figure.colorbar(bars, ax=axes, label="started from version", fraction=0.05, pad=0.02, ticks=ticks)
+        axes.set(title=name, xlabel=run.clock, xlim=(0, until), ylim=(-0.5, rows.count - 0.5))
         axes.grid(False)
     panels[0, 0].set_ylabel("clients, slowest on top")
     labels = rows.labels() if rows.count <= 20 else {}  # more labels would overlap
@@ -42,7 +45,20 @@ def timeline(groups: dict[str, list[Run]]) -> Figure | None:
     return figure
 
 
-class _Rows:
+def choose_runs(groups: Mapping[str, list[Run]], methods: Sequence[str] = ()) -> list[Run]:
+    """Return the runs of a timeline: of these methods, or of the first asynchronous and the first synchronous one."""
+    if methods:
+        return [groups[name][0] for name in methods]
+
+    def synchronous(run: Run) -> bool:
+        return all(job.tau == 0 for record in run.records for job in record.jobs)
+
+    firsts = [runs[0] for runs in groups.values()]
+    chosen = [next((run for run in firsts if synchronous(run) is kind), None) for kind in (False, True)]
+    return [run for run in chosen if run]
+
+
+class ClientRows:
     """Each client's row in the figure. The clients with the longest jobs have the last rows.
 
     A client that never reported counts as the slowest; perhaps it was never chosen. Only clients that reported are
@@ -79,7 +95,7 @@ class _Rows:
         return {client: self.row(client) for client in {**self._rows, **dict.fromkeys(range(self._clients))}}
 
 
-def _jobs(axes: Axes, run: Run, rows: _Rows, until: float) -> PolyCollection:
+def _jobs(axes: Axes, run: Run, rows: ClientRows, until: float) -> PolyCollection:
     """Draw one box per job that started before `until`. Its colour is the version that the job started from."""
     boxes: list[list[tuple[float, float]]] = []
     versions: list[int] = []

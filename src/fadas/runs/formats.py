@@ -19,6 +19,10 @@ from fadas.errors import Damaged
 from fadas.registry import is_table
 
 FORMAT = 3
+# Settings that tasks of fadas 0.1 did not have, with the values that do what they did then.
+_ADDED: dict[str, dict[str, Any]] = {
+    "files": {"one_hot": [], "standardize": False, "kind": "classification", "hidden": 64}
+}
 
 
 def upgrade_config(tables: Mapping[str, Any], what: str = "config.toml") -> dict[str, Any]:
@@ -28,6 +32,9 @@ def upgrade_config(tables: Mapping[str, Any], what: str = "config.toml") -> dict
         upgraded.setdefault("precision", _precision_in_format_1(upgraded))
     if is_table(run := upgraded.get("run")):
         upgraded["run"] = {"keep": "last", **run}  # formats 1 and 2 knew no other
+    task = upgraded.get("task")
+    if is_table(task) and isinstance(name := task.get("name"), str) and name in _ADDED:
+        upgraded["task"] = {**_ADDED[name], **task}
     return upgraded
 
 

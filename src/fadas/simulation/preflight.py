@@ -17,6 +17,7 @@ from fadas.errors import ConfigError, FadasWarning, first_line, place_of
 from fadas.executors.torch_settings import torch_threads
 from fadas.runs.checkpoint import require_storable
 from fadas.simulation.planner import Plan
+from fadas.tasks.subsets import split_rows
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import start_of_job
@@ -67,7 +68,7 @@ def check_run(
 def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm, local: LocalSGD) -> Update:
     """Take one local step, one server step and one evaluation, on a little data. Return the client's update."""
     jobs = [Job(k, k % plan.clients, 0) for k in range(plan.schedule.buffer)]
-    few = None if task.test is None else [tensor[:2] for tensor in task.test]
+    few = None if task.test is None else next(iter(split_rows(task.test, 2)))
     try:
         start = flat.read()
         sent = replace(start, vectors=algorithm.exchange.sent(start, {}))

@@ -4,6 +4,7 @@
 |-----------------|---------------------------------------------------------------------------|
 | `task.py`       | `Task`, and the default loss                                              |
 | `metrics.py`    | ready metrics: accuracy, F1, AUC, RMSE, perplexity                        |
+| `subsets.py`    | clients' data over one data set, in memory or on disk                     |
 | `digits.py`     | handwritten digits                                                        |
 | `cifar.py`      | CIFAR-10 and CIFAR-100                                                    |
 | `glue.py`       | RTE, MRPC and SST-2                                                       |

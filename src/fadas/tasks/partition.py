@@ -241,10 +241,10 @@ def _at_most_examples(examples: int, **values: int) -> None:
             raise ValueError(f"{name} must be at most the number of training examples ({examples}), got {value}")
 
 
-def share_of(examples: int, share: float) -> int:
-    """Return how many of the examples a held-out share is."""
+def share_of(examples: int, share: float, name: str = "validation") -> int:
+    """Return how many of the examples a held-out share is. Messages call it by its name."""
     if not 0 < share < 1:
-        raise ValueError(f"validation must be above 0 and below 1, got {share}")
+        raise ValueError(f"{name} must be above 0 and below 1, got {share}")
     return round(examples * share)
 
 

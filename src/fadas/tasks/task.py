@@ -17,9 +17,9 @@ from torch.utils.data import Dataset
 from fadas.errors import ConfigError, first_line
 from fadas.rng import INIT, mix
 from fadas.tasks.metrics import Measure, accuracy, choose_metrics
+from fadas.tasks.subsets import Data, Rows, Subsets, as_tensor, has_mapped, split_rows
 from fadas.tasks.weights import StartWeights, Weights, load_weights, read_weights
 
-Data = Sequence[Tensor]  # (inputs, ..., targets), all of the same length
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per example, or their mean
 # Stored inputs -> inputs for the module. Training passes a generator, for random augmentation; evaluation passes None.
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
@@ -46,27 +46,6 @@ def send(tensor: Tensor, device: str | torch.device) -> Tensor:
     """Copy a tensor to a device. A copy to a GPU goes through pinned memory, so the CPU does not wait for it."""
     pinned = tensor.pin_memory() if torch.device(device).type == "cuda" and not tensor.is_cuda else tensor
     return pinned.to(device, non_blocking=True)
-
-
-class Subsets(Sequence[Data]):
-    """A sequence of clients' data over one shared data set. A client's data are gathered on access and not kept.
-
-    Args:
-        data: The data of all clients, (inputs, ..., targets).
-        parts: The indices of each client's examples.
-
-    Example:
-        >>> clients = Subsets((images, labels), [torch.tensor([0, 2]), torch.tensor([1, 3, 4])])
-    """
-
-    def __init__(self, data: Data, parts: Sequence[Tensor]) -> None:
-        self.data, self.parts = data, parts
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, client):  # type: ignore[no-untyped-def, override]
-        return [tensor[self.parts[client]] for tensor in self.data]
 
 
 @dataclass
@@ -116,9 +95,10 @@ class Task:
         self.metrics = choose_metrics(self.metrics)
         if not isinstance(self.clients, Subsets):
             self.clients = [_tensors(data, f"client {client}") for client, data in enumerate(self.clients)]
-        if self.test is not None:
-            self.test = _tensors(self.test, "test")
+        if self.test is not None and not isinstance(self.test, Rows):
+            self.test = Rows(self.test) if has_mapped(self.test) else _tensors(self.test, "test")
         if isinstance(self.clients, Subsets):
+            _length(self.clients.data, "the clients' data")
             self.sizes = [len(part) for part in self.clients.parts]
         else:
             self.sizes = [_length(data, f"client {client}") for client, data in enumerate(self.clients)]
@@ -127,7 +107,7 @@ class Task:
                 raise ValueError(f"client {client} has no examples")
         if isinstance(self.weights, str | Path):
             self.weights = read_weights(self.weights)  # once: the file may change while the task is used
-        if self.test is not None and not _length(self.test, "test"):
+        if self.test is not None and not _length(self.test.data if isinstance(self.test, Rows) else self.test, "test"):
             raise ValueError("the test data have no examples")
         if self.client_test is not None:
             self._check_client_test(self.client_test)
@@ -143,6 +123,22 @@ class Task:
         if not any(sizes):
             raise ValueError("client_test has no examples")
         self.client_test = splits
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the clients' data stay on disk, because they may be larger than memory."""
+        return isinstance(self.clients, Subsets) and self.clients.mapped
+
+    def examples(self, client: int, rows: slice | list[int]) -> list[Tensor]:
+        """Return some of a client's examples, without gathering the others.
+
+        Args:
+            client: The client.
+            rows: Which of the client's examples.
+        """
+        if isinstance(self.clients, Subsets):
+            return [column[self.clients.parts[client][rows]] for column in self.clients.data]
+        return [column[rows] for column in self.clients[client]]
 
     @cached_property
     def alike(self) -> bool:
@@ -162,6 +158,9 @@ class Task:
 
         None if the targets are not labels, or if the table would have more than 200,000 cells.
         """
+        shared = [self.clients.data[-1]] if isinstance(self.clients, Subsets) else []
+        if any(targets.is_floating_point() or targets.dim() != 1 for targets in shared):
+            return None  # before anything is gathered
         labels = [self.targets(client) for client in range(len(self.clients))]
         if any(targets.is_floating_point() or targets.dim() != 1 or int(targets.min()) < 0 for targets in labels):
             return None
@@ -211,8 +210,12 @@ class Task:
 
     def _test_targets(self) -> Tensor | None:
         """Return targets of the test data or, if there are none, of a client's own test split."""
-        if self.test is not None or self.client_test is None:
-            return None if self.test is None else self.test[-1]
+        if isinstance(self.test, Rows):
+            return self.test.data[-1]
+        if self.test is not None:
+            return self.test[-1]
+        if self.client_test is None:
+            return None
         return next(targets for *_, targets in self.client_test if len(targets))
 
     @torch.no_grad()
@@ -229,7 +232,7 @@ class Task:
         device = next(module.parameters()).device
         outputs: list[Tensor] = []
         losses: list[Tensor] = []
-        for parts in zip(*(tensor.split(chunk) for tensor in self.test), strict=True):
+        for parts in split_rows(self.test, chunk):
             *inputs, targets = (part.to(device) for part in parts)
             outputs.append(module(*self.prepare(inputs)))
             losses.append(self.loss(outputs[-1], targets).double().mean() * len(targets))
@@ -314,25 +317,13 @@ def _tensors(data: Any, owner: str) -> Data:
     try:
         if isinstance(data, Dataset):
             *inputs, targets = zip(*(data[i] for i in range(len(data))), strict=True)  # type: ignore[arg-type]
-            inputs = [torch.stack([_tensor(value) for value in column]) for column in inputs]
-            return [*inputs, torch.stack([_tensor(value, label=True) for value in targets])]
+            inputs = [torch.stack([as_tensor(value) for value in column]) for column in inputs]
+            return [*inputs, torch.stack([as_tensor(value, label=True) for value in targets])]
         *inputs, targets = data
-        return [*map(_tensor, inputs), _tensor(targets, label=True)]
+        return [*map(as_tensor, inputs), as_tensor(targets, label=True)]
     except (TypeError, ValueError, RuntimeError) as error:  # what torch and NumPy raise for unsuitable values
         reason = first_line(error).split(". ")[0]
         raise ValueError(f"{owner}: expected (inputs, ..., targets), tensors or arrays of numbers: {reason}") from None
-
-
-def _tensor(values: Any, label: bool = False) -> Tensor:
-    """Return a tensor as it is. Convert NumPy's floats, which are double by default, to torch's default dtype."""
-    if isinstance(values, Tensor):
-        return values
-    if np.ma.is_masked(values):  # torch would use the values under the mask
-        raise ValueError("a masked array has missing values: fill them in, or remove these examples")
-    tensor = torch.as_tensor(np.require(values, requirements=["C", "W"]))  # copies arrays that torch cannot share
-    if tensor.is_floating_point():
-        return tensor.to(torch.get_default_dtype())
-    return tensor.long() if label and tensor.dtype != torch.bool else tensor  # torch's losses need 64-bit labels
 
 
 def _length(data: Data, owner: str) -> int:
@@ -363,7 +354,7 @@ def set_weights(task: Task, weights: StartWeights, seed: int, where: str) -> Non
 
 
 def on_device(task: Task, device: str) -> Task:
-    """Return a task with its data on a device. Data that clients share are copied once.
+    """Return a task with its data on a device. Data that clients share are copied once. Those on disk stay there.
 
     Args:
         task: The task.
@@ -372,6 +363,8 @@ def on_device(task: Task, device: str) -> Task:
     Example:
         >>> task = on_device(task, "cuda")
     """
+    if task.mapped:
+        return task
     test = None if task.test is None else [tensor.to(device) for tensor in task.test]
     splits = None if task.client_test is None else _move(task.client_test, device)
     return replace(task, clients=_move(task.clients, device), test=test, client_test=splits)

@@ -22,6 +22,7 @@ from fadas.validate import MOST_BATCHES
 
 _FEW = 4  # examples to try things with
 _MOST_CLIENTS = 1000  # whose data are looked at
+_LOOKED_AT = 1 << 26  # bytes of a column that stays on disk
 
 
 class _Unseeded(ConfigError):
@@ -96,6 +97,8 @@ def _warn_of_missing_values(task: Task) -> None:
     for client in range(1 if shared else min(len(task.clients), _MOST_CLIENTS)):
         columns = task.clients.data if isinstance(task.clients, Subsets) else task.clients[client]
         for column in columns:
+            if task.mapped:  # the whole file may be larger than memory, and take hours to read
+                column = column[: 1 + _LOOKED_AT // (1 + column[:1].nbytes)]
             # the sum is quick; it may overflow, so the elements decide
             if column.is_floating_point() and not column.sum().isfinite() and not column.isfinite().all():
                 rows = int((~column.isfinite().flatten(1).all(1) if column.dim() > 1 else ~column.isfinite()).sum())
@@ -152,7 +155,7 @@ def _check_transform(task: Task) -> None:
         return torch.get_rng_state().tolist(), *_other_states()
 
     before = states()
-    *inputs, _ = (tensor[:_FEW] for tensor in task.clients[0])
+    *inputs, _ = task.examples(0, slice(_FEW))
     with torch.random.fork_rng(devices=[]):
         task.prepare(inputs, torch.Generator().manual_seed(0))
         after = states()
@@ -215,7 +218,7 @@ def _check_batches_of_one(flat: FlatModule, task: Task, local: LocalSGD) -> None
     if alone is None or not any(isinstance(module, _BatchNorm) for module in flat.module.modules()):
         return
     before = flat.read()
-    *inputs, _ = (tensor[:1].to(flat.device) for tensor in task.clients[alone])
+    *inputs, _ = (tensor.to(flat.device) for tensor in task.examples(alone, slice(1)))
     try:
         with torch.no_grad(), _training_mode(flat.module):
             flat.module(*task.prepare(inputs))
@@ -290,7 +293,7 @@ def _trial_loss(flat: FlatModule, task: Task) -> Tensor:
 def _trial_outputs(flat: FlatModule, task: Task) -> tuple[Tensor, Tensor]:
     """Return outputs and targets of a few examples, as in training."""
     before = flat.read()
-    *inputs, targets = (tensor[:_FEW].to(flat.device) for tensor in task.clients[0])
+    *inputs, targets = (tensor.to(flat.device) for tensor in task.examples(0, slice(_FEW)))
     inputs = [torch.cat([column, column]) for column in task.prepare(inputs)]  # at least two, for BatchNorm
     try:
         with _training_mode(flat.module):

@@ -153,11 +153,12 @@ _OWN = (
 _SWEEP = (
     Setting(
         "sweep.*.*",
-        "list",
+        "list or table",
         "",
         False,
-        "The values to try of one setting. The first NAME is that of a table [algorithms.NAME]. The second is a key of "
-        "that table, such as `eta` or `local.lr`.",
+        "The values to try of one setting: a list, or a range such as `{low = 1e-4, high = 0.1, log = true}`. The "
+        "first NAME is that of a table [algorithms.NAME]. The second is a key of that table, such as `eta` or "
+        "`local.lr`.",
         "[0.001, 0.003]",
     ),
 )

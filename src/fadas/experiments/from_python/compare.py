@@ -28,7 +28,7 @@ from fadas.experiments.run import execute
 from fadas.experiments.settings import RunSettings
 from fadas.registry import Table
 from fadas.runs.folder import Finished, claim
-from fadas.runs.reader import Run, group_runs, read_run
+from fadas.runs.reader import Run, read_run
 from fadas.runs.sinks import check_sinks, make_sinks
 from fadas.simulation import planner, simulator
 from fadas.simulation.planner import Plan
@@ -148,14 +148,15 @@ class Results:
     runs: list[Run] = field(repr=False)
 
     def table(self) -> str:
-        """Return the table of `fadas report` as text."""
-        from fadas.report.comparison import compare as compare_runs, table_cells, table_header
+        """Return the table of `fadas report` as text, with its notes."""
+        from fadas.report.comparison import compare as compare_runs
+        from fadas.report.table import table_cells, table_header, table_notes
 
         comparison = compare_runs(self.runs)
         rows = [[title.replace("\n", " ") for title in table_header(comparison)], *table_cells(comparison)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *table_notes(comparison)])
 
     def __str__(self) -> str:
         return self.table()
@@ -174,14 +175,13 @@ class Results:
         """
         import matplotlib
 
-        from fadas.report.figures import STYLE, curves
+        from fadas.report.curves import STYLE, curves
 
         if against not in ("time", "updates"):
             raise ConfigError(f'against must be "time" or "updates", got {against!r}')
-        groups = group_runs([run for run in self.runs if not run.diverged])
+        sound = [run for run in self.runs if not run.diverged]
         with matplotlib.rc_context(STYLE):
-            label = "client updates" if against == "updates" else "virtual time"
-            figure = curves(groups, against, label) if groups else None
+            figure = curves(sound, against) if sound else None
         if figure is None:
             raise ConfigError("there is nothing to plot: every run diverged, or nothing was measured")
         return figure

@@ -168,9 +168,8 @@ class BatchTrainer:
         flat = self.flat
         if flat.buffers.numel():  # running statistics would count the padding
             return False
-        samples = [self.task.clients[client] for client in range(min(3, len(self.task.clients)))]
         positions = [[0, size // 2, size - 1] for size in self.task.sizes[:3]]  # the first rows are often alike
-        columns = zip(*([part[rows] for part in data] for data, rows in zip(samples, positions)))
+        columns = zip(*(self.task.examples(client, rows) for client, rows in enumerate(positions)))
         *inputs, targets = (torch.cat(column).to(flat.device) for column in columns)
         inputs = self.task.prepare(inputs)
         flat.module.train()
@@ -190,7 +189,7 @@ class BatchTrainer:
         local, start = self._brief, self.flat.read()
         scaled = Model(start.params * 0.9, start.buffers)
         work = [(Job(0, 0, 0), start), (Job(1, len(self.task.sizes) - 1, 0), scaled)]
-        targets = self.task.targets(0)
+        targets = self.task.examples(0, slice(1))[-1]
         labels = targets.dim() == 1 and targets.dtype == torch.int64
         self.flat.module.train()
         trained: list[tuple[Work, Tensor]] = []
@@ -201,6 +200,8 @@ class BatchTrainer:
                 trained += zip(batch.work, self._run_stacked(stacked, batch).deltas)
         except Exception:  # tracing runs the user's code, which may fail in any way; vmap remains
             return None
+        if stacked.rows is not None and self.task.mapped:
+            return None  # all data would have to be read to check that they name rows of the embedding
         self._require_rows(stacked)
         for (job, start), delta in trained:
             if not is_close(delta, train_job(self.flat, self.task, local, self.seed, job, start).delta):

@@ -4,39 +4,46 @@ import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import product
-from math import prod
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fadas.core.metrics import Metric
 from fadas.errors import Busy, ConfigError
 from fadas.experiments.experiment_file import put_setting
 from fadas.experiments.resolve import resolve
+from fadas.experiments.settings import RunSettings
+from fadas.experiments.sweeps.grids import Grid, make_grid
 from fadas.registry import Table, lookup, parameters_of
 from fadas.runs.folder import Finished, claim, find_finished
 from fadas.runs.reader import written_records
-from fadas.runs.serialization import flatten
 from fadas.runs.summary import Outcome, Tally
 from fadas.tasks import TASKS
-from fadas.validate import MOST_POINTS, shorten
 
 
-def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
-    """Return the points of the sweep of one algorithm: dotted keys of its table -> values."""
+def read_grid(tables: Table, label: str, samples: int | None = None, seed: int = 0) -> Grid:
+    """Return the grid of one algorithm, from its table under [sweep].
+
+    Args:
+        tables: The experiment.
+        label: The algorithm's label.
+        samples: The number of points to draw. None: every combination, which a range does not have.
+        seed: The seed of the draws.
+    """
     table = tables.get("sweep", {}).get(label, {})
     if not isinstance(table, Mapping):
         raise ConfigError(f"sweep.{label} must be a table, got {table!r}")
-    axes = flatten(table)
-    for key, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"sweep.{label}.{key} must be a list of values, got {values!r}")
-    if (points := prod(map(len, axes.values()))) > MOST_POINTS.most:
-        raise ConfigError(f"sweep.{label}: the number of points must be at most {MOST_POINTS}, got {shorten(points)}")
-    for key, values in axes.items():
-        if twice := [value for k, value in enumerate(values) if value in values[:k]]:
-            raise ConfigError(f"sweep.{label}.{key} holds {twice[0]!r} twice")
-    return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())] if axes else []
+    return make_grid(f"sweep.{label}", table, samples, seed)
+
+
+def grid_points(tables: Table, label: str) -> list[dict[str, Any]]:
+    """Return all points of the sweep of one algorithm: dotted keys of its table -> values."""
+    return read_grid(tables, label).points
+
+
+def has_grid(tables: Table, label: str) -> bool:
+    """Return whether an algorithm has a table under [sweep]."""
+    return bool(tables.get("sweep", {}).get(label))
 
 
 def with_point(tables: Table, label: str, point: Table) -> dict[str, Any]:
@@ -90,23 +97,74 @@ def sweep_points(
         out: The sweep's folder.
         validation: The share of the training data to hold out and to measure on.
     """
+    held_out = hold_out(tables, validation)
+    return [point for label in labels for point in grid_runs(held_out, label, read_grid(tables, label), seeds, out)]
+
+
+def hold_out(tables: Table, validation: float) -> dict[str, Any]:
+    """Return the tables with a share of the training data held out to measure on."""
     held_out = copy.deepcopy(dict(tables))
     if not isinstance(validation, int | float) or not 0 < validation < 1:
         raise ConfigError(f"the held-out share must lie between 0 and 1, got {validation}")
     _require_validation(tables)
     held_out.setdefault("task", {})["validation"] = validation
+    return held_out
+
+
+def grid_runs(tables: Table, label: str, grid: Grid, seeds: Sequence[int], out: Path) -> list[Point]:
+    """Return the runs of one algorithm's points, each checked.
+
+    Args:
+        tables: The experiment, from `hold_out`.
+        label: The algorithm's label.
+        grid: Its grid.
+        seeds: One run per point for each.
+        out: The sweep's folder.
+    """
+    if not grid.points:
+        raise ConfigError(f"there is no grid for {label}; add a table such as [sweep.{label}]")
     found: list[Point] = []
-    for label in labels:
-        combinations = grid_points(tables, label)
-        if not combinations:
-            raise ConfigError(f"there is no grid for {label}; add a table such as [sweep.{label}]")
-        for point in combinations:
-            for seed in seeds:
-                changed = with_point(held_out, label, point)
-                if resolve(changed, label, seed).run.stop_at_target:
-                    raise ConfigError(f"{label}: a sweep compares whole runs; set run.stop_at_target=false")
-                found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
+    for point in grid.points:
+        for seed in seeds:
+            changed = with_point(tables, label, point)
+            if resolve(changed, label, seed).run.stop_at_target:
+                raise ConfigError(f"{label}: a sweep compares whole runs; set run.stop_at_target=false")
+            found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
     return found
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The sweep of an experiment file.
+
+    Attributes:
+        tables: The experiment, from `hold_out`.
+        grids: The grid of each algorithm.
+        seeds: One run per point for each.
+        root: The sweep's folder.
+    """
+
+    tables: Table
+    grids: dict[str, Grid]
+    seeds: Sequence[int]
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.tables["name"]
+
+    def make_points(self, label: str, grid: Grid) -> list[Point]:
+        """Return the runs of an algorithm's points."""
+        return grid_runs(self.tables, label, grid, self.seeds, self.root)
+
+    def why_invalid(self, label: str, point: Table) -> str | None:
+        """Return why a point cannot be run, or None if it can."""
+        try:
+            resolve(with_point(self.tables, label, point), label, self.seeds[0])
+        except ConfigError as error:
+            return str(error)
+        return None
 
 
 def _require_validation(tables: Table) -> None:
@@ -147,7 +205,7 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
         enough = point.share * timeline.arrivals.size
         with suppress(Busy):  # another process may be running the rest
             find_finished(point.folder, config.tables, "resume")
-        if outcome := _outcome_at(point.folder, enough):
+        if outcome := _outcome_at(point.folder, enough, config.run):
             return outcome
     task = shared_task(config, tasks)
     if task.test is None:
@@ -158,15 +216,18 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
         return claimed.summary
     with claimed:
         simulation = make_simulation(config, task, timeline or make_plan(config, task))
-        return execute_until(config, simulation, claimed, enough)
+        outcome = execute_until(config, simulation, claimed, enough)
+    return outcome if enough is None else _outcome_at(point.folder, enough, config.run) or outcome
 
 
-def _outcome_at(folder: Path, updates: float) -> Outcome | None:
-    """Return the outcome after that many updates, or None."""
-    tally = Tally()
+def _outcome_at(folder: Path, updates: float, run: RunSettings) -> Outcome | None:
+    """Return the outcome after that many updates, with the last evaluation so far. None: it has not got so far."""
+    tally = Tally(metric=Metric(run.metric, run.better, run.format) if run.metric else None)  # pyright: ignore
+    last: dict[str, Any] | None = None
     with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
         for record in written_records(folder):
             tally.add(record)
+            last = record.metrics or last if record.step else None
             if record.updates >= updates:
-                return tally.outcome()
+                return replace(tally.outcome(), metrics=last)
     return None
