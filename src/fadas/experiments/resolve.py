@@ -43,7 +43,6 @@ from fadas.registry import (
     parameters_of,
 )
 from fadas.runs.serialization import flatten
-from fadas.runs.sinks import SINKS, check_sinks
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
@@ -92,7 +91,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         algorithm.local_training(local)
     except ConfigError as error:  # before any run of the experiment
         raise ConfigError(f"{where}: {error}") from None
-    run = _with_sinks(build(RunSettings, {**sections["run"], "seeds": [seed]}, "run"))
+    run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run").with_sinks()
     checks = build(Checks, sections["checks"], "checks")
     delays, delays_table = _make_delays(sections["delays"])
     faults = {
@@ -150,13 +149,6 @@ def experiment_seeds(tables: Table) -> tuple[int, ...]:
     """Return the seeds of an experiment."""
     section = as_table(tables.get("run", {}), "run")
     return build(RunSettings, {"steps": 1, **section}, "run").seeds  # an algorithm may have limits of its own
-
-
-def _with_sinks(run: RunSettings) -> RunSettings:
-    """Return the settings with each sink as a complete table, also sinks with a short form such as `tensorboard`."""
-    sinks = check_sinks(run.sinks, "run.sinks")
-    short = [name for name in SINKS if getattr(run, name, False) and name not in [sink["name"] for sink in sinks]]
-    return replace(run, sinks=(*sinks, *check_sinks(short, "run.sinks")))
 
 
 def _merge_sections(

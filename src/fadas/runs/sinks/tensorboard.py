@@ -49,12 +49,10 @@ class TensorBoard(Tracker):
 
     def send_figures(self, paths: Sequence[Path], step: int) -> None:
         """Write the figures as images."""
-        import numpy as np
-        from PIL import Image
+        from matplotlib.image import imread
 
         for path in paths:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB"))
+            pixels: Any = imread(path)[..., :3]  # without transparency
             self._writer.add_image(f"figures/{path.stem}", pixels, step, dataformats="HWC")
 
     def end(self, summary: Summary | None) -> None:
