@@ -29,7 +29,7 @@ from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
 from fadas.executors import DEFAULT as DEFAULT_EXECUTOR, EXECUTORS
 from fadas.executors.base import ExecutorTraits, executor_traits
-from fadas.experiments.experiment_file import OWN_SECTIONS, as_table
+from fadas.experiments.experiment_file import OWN_SECTIONS, as_table, to_plain
 from fadas.experiments.settings import RunConfig, RunSettings, ScheduleSettings
 from fadas.registry import (
     Registry,
@@ -373,14 +373,3 @@ def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
     return delays, {**chosen.table, **{key: getattr(delays, key) for key in DELAY_KEYS}}
-
-
-def to_plain(value: Any) -> Any:
-    """Return only what TOML can hold: no None, no tuples."""
-    if isinstance(value, Mapping):
-        return {key: to_plain(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    if not isinstance(value, str | bool | int | float):
-        raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
-    return value

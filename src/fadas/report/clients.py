@@ -19,6 +19,7 @@ from fadas.report.fairness import (
     measure_participation,
     measure_spread,
 )
+from fadas.report.looks import looks_of
 from fadas.report.text import figure_text
 from fadas.runs.reader import Run, group_runs
 
@@ -240,13 +241,12 @@ def _draw_by_tier(groups: Groups, values_of: Callable[[Run], Sequence[float | No
     axes = figure.subplots()
     ticks: list[tuple[float, str]] = []
     height = 0.0
-    for place, name in enumerate(groups):
-        if name not in drawn:
-            continue
+    looks = looks_of(groups)
+    for name in drawn:
         axes.text(0.0, height, figure_text(name), transform=axes.get_yaxis_transform(), weight="bold", va="center")
         for tier, points in drawn[name].items():
             height += 1.0
-            _draw_row(axes, height, points, f"C{place % 10}")
+            _draw_row(axes, height, points, looks[name].colour)
             ticks.append((height, tier))
         height += 1.2
     axes.set_yticks([at for at, _ in ticks], [figure_text(tier) for _, tier in ticks])

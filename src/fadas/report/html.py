@@ -12,10 +12,10 @@ from pathlib import Path
 from fadas.report.clients import clients_table, participation_table
 from fadas.report.comparison import Comparison, compare
 from fadas.report.figures import Drawn, figures
-from fadas.report.looks import looks_of
+from fadas.report.looks import Look, looks_of
 from fadas.report.page.explorer import data_block, explorer_data, plotly, read_asset, script_hash
 from fadas.report.page.settings import compare_settings, draw_own, draw_shared
-from fadas.report.page.tables import draw_differences, draw_plain, draw_table, explain_table, swatch
+from fadas.report.page.tables import draw_differences, draw_plain_table, draw_table, explain_table, swatch
 from fadas.report.text import html_text
 from fadas.runs.reader import Run, group_runs
 from fadas.runs.serialization import write_text
@@ -88,8 +88,7 @@ def page(runs: Sequence[Run], metric: str | None = None, columns: Sequence[str] 
 <h2 id="methods">What differs between the methods</h2>
 {draw_own(settings, names)}
 {_explorer(sound) if sound else ""}
-{_clients(runs)}
-{"".join(map(_figure, figures(runs, metric)))}
+{_clients(runs, looks)}{"".join(map(_figure, figures(runs, metric)))}
 {_scripts(sound, comparison, packed, script) if sound else ""}
 </body></html>
 """
@@ -110,11 +109,12 @@ def _format_time(runs: Sequence[Run], time: float) -> str:
     return f"{time:.0f} seconds" if {run.clock for run in runs} == {"seconds"} else f"virtual time {time:.0f}"
 
 
-def _clients(runs: Sequence[Run]) -> str:
+def _clients(runs: Sequence[Run], looks: Mapping[str, Look]) -> str:
     """Return the tables of clients: how well the last model serves them, and how often they took part."""
     served, part = clients_table(runs), participation_table(runs)
-    text = f"<h2>How well clients are served</h2>{draw_plain(*served)}\n" if served[1] else ""
-    return text + (f"<h2>How often clients took part</h2>{draw_plain(*part)}\n" if part[1] else "")
+    text = f'<h2 id="served">How well clients are served</h2>{draw_plain_table(*served, looks)}' if served[1] else ""
+    title = '<h2 id="took-part">How often clients took part</h2>'
+    return text + (f"{title}{draw_plain_table(*part, looks)}\n" if part[1] else "")
 
 
 def _diverged(run: Run) -> str:

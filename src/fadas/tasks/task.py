@@ -211,9 +211,12 @@ class Task:
 
     def _test_targets(self) -> Tensor | None:
         """Return targets of the test data or, if there are none, of a client's own test split."""
-        if self.test is not None or self.client_test is None:
-            test = self.test.data if isinstance(self.test, Rows) else self.test
-            return None if test is None else test[-1]
+        if isinstance(self.test, Rows):
+            return self.test.data[-1]
+        if self.test is not None:
+            return self.test[-1]
+        if self.client_test is None:
+            return None
         return next(targets for *_, targets in self.client_test if len(targets))
 
     @torch.no_grad()

@@ -45,14 +45,17 @@ def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     )
 
 
-def draw_plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of text as HTML."""
-    top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
+def draw_plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], looks: Mapping[str, Look]) -> str:
+    """Return a table as HTML. The first column names methods."""
+    top = "".join(f"<th>{html_text(cell)}</th>" for cell in header)
     body = ""
-    for first, *rest in rows:
-        cells = "".join(f"<td>{html_text(cell)}</td>" for cell in rest)
-        body += f"<tr><th>{html_text(first)}</th>{cells}</tr>"
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    for name, *cells in rows:
+        mark = swatch(looks[name]) if name in looks else ""
+        values = "".join(f"<td>{html_text(cell)}</td>" for cell in cells)
+        body += f"<tr><th>{mark}{html_text(name)}</th>{values}</tr>"
+    return (
+        f'<div class="scroll"><table class="results"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _mark(comparison: Comparison, column: str, name: str) -> str:
