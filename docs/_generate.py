@@ -41,7 +41,8 @@ PUBLIC = {
     "simulation": "delays.DelayModel delays.Uniform delays.Lognormal delays.Exponential delays.Pareto "
     "delays.DelayTable faults.Fault planner.replan snapshot.take snapshot.restore",
     "tasks": "task.Subsets digits.digits names.names cifar.cifar glue.glue files.files files.from_huggingface "
-    "partition.dirichlet partition.dirichlet_capped partition.by_shards partition.iid partition.natural partition.deal",
+    "partition.dirichlet partition.dirichlet_capped partition.by_shards partition.iid partition.natural partition.deal "
+    "metrics.top_k metrics.macro_f1 metrics.auc metrics.rmse metrics.mae metrics.r2 metrics.perplexity",
     "experiments": "experiment_file.read_experiment experiment_file.select_algorithms resolve.resolve "
     "settings.RunConfig settings.RunSettings settings.ScheduleSettings prepare.make_task prepare.make_plan "
     "prepare.make_simulation run.execute catalog.list_settings catalog.Group catalog.Setting",

@@ -121,9 +121,9 @@ def test_settings_of_apps_are_those_of_the_template_and_of_the_strategy():
     unset = {name for name, one in settings.items() if not one.default}
     for name in re.findall(r"^# ([\w-]+) = ", section, re.M):
         assert find_entries(f"app.{name}"), name
-    assert settings.keys() - unset - {"local-name"} == written.keys() - {"folder"}
+    assert settings.keys() - unset - {"local-name"} == written.keys() - {"folder", "sinks"}
     for name, value in written.items():
-        if name not in ("task", "folder"):
+        if name not in ("task", "folder", "sinks"):
             assert tomllib.loads(f"value = {settings[name].default}")["value"] == value, name
 
 

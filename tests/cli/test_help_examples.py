@@ -26,9 +26,9 @@ def examples_of(command) -> list[str]:
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_help_ends_with_two_examples_that_are_accepted(path):
+def test_help_ends_with_examples_that_are_accepted(path):
     examples = examples_of(COMMANDS[path])
-    assert len(set(examples)) == 2
+    assert len(set(examples)) == len(examples) >= 2
     is_group = hasattr(COMMANDS[path], "commands")
     for example in examples:
         assert example.startswith(path.replace("reproduce run", "reproduce")) or is_group

@@ -103,6 +103,14 @@ _SETTINGS = (
         "of its own. Not set: nothing is kept.",
         '"/srv/runs"',
     ),
+    (
+        "sinks",
+        "string",
+        "",
+        "Trackers, with commas between them. They need a `folder`.",
+        '"wandb,mlflow"',
+    ),
+    ("sinks-*", "string, number or true or false", "", "An argument of a tracker.", '"mine"'),
 )
 _EXAMPLES = {"task-*": "task-hidden", "algorithm-*": "algorithm-tau-c", "local-*": "local-clip"}
 _EXAMPLES |= {"algorithm-combine-*": "algorithm-combine-clip", "sinks-*": "sinks-wandb-project"}
