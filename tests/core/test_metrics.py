@@ -86,7 +86,7 @@ def test_impossible_target_is_refused(name, target, message):
 
 def test_possible_targets_are_accepted():
     for name, target in (("accuracy", 1.0), ("rmse", 0.0), ("loss", -2.0), ("r2", 0.9), ("r2", -1.0)):
-        Metric(name).require_target(target)
+        assert Metric(name).require_target(target) is None
 
 
 def test_default_is_accuracy_then_the_first_known_metric_then_the_loss():

@@ -12,6 +12,7 @@ DIGITS = """
 name = "x"
 task = { name = "digits", clients = 8, metrics = ["accuracy", "macro_f1", "top3"] }
 schedule = { concurrency = 4, buffer = 2 }
+delays = { name = "uniform" }
 [run]
 steps = 8
 eval_every = 2

@@ -11,8 +11,8 @@ from fadas.experiments.sweeps.halving import HALVING, climb_rungs, search_points
 from fadas.experiments.sweeps.points import Point, sweep_points
 from fadas.experiments.sweeps.ranking import Edge, Ranked, rank_points
 from fadas.experiments.sweeps.search import Search
+from fadas.runs.reader import written_records
 from fadas.runs.summary import summarise
-from fadas.runs.writer import written_records
 from helpers.experiments import make_sweep
 
 

@@ -178,5 +178,5 @@ def test_page_without_scripts_has_all_figures(report, tmp_path):
     plain.write_text(
         re.sub(r"<script>.*?</script>", "", report.read_text(encoding="utf-8"), flags=re.S), encoding="utf-8"
     )
-    pixels = matplotlib.image.imread(take_picture(plain, 1200, 4500, "no-script"))[..., :3]
+    pixels = matplotlib.image.imread(take_picture(plain, 1200, 7000, "no-script"))[..., :3]
     assert (pixels.max(-1) - pixels.min(-1) > 0.3).mean() > 0.005

@@ -125,3 +125,11 @@ def test_median_time_of_runs_with_early_ends_is_that_of_scipy():
             assert half[0] <= found <= below[0]
         else:
             assert found == below[0]
+
+
+def test_absurd_values_have_no_spread_and_no_test():
+    assert describe([1e308, -1e308]).mean == 0
+    assert describe([1e308, 1e308, 1e308]).mean == pytest.approx(1e308)
+    absurd = {1: 1e308, 2: 1e308, 3: -1e308}
+    assert compare_paired(absurd, {1: -1e308, 2: 0.5, 3: 1e308}).p is None
+    assert find_best({"a": absurd, "b": {1: 0.5, 2: 0.6, 3: 0.7}}, "higher").winner is None

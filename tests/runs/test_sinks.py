@@ -97,8 +97,10 @@ def test_own_sink_is_an_object_in_python(tmp_path):
     config, simulation = prepare_run(0.1)
     sink = Listening()
     execute_in(tmp_path / "o", config, simulation, sinks=[sink])
-    figures = ("add_figures", "delays", "labels", "time", "timeline", "updates")
-    assert sink.told == [("open",), *(("record", step) for step in range(5)), figures, ("close", 4)]
+    (figures,) = [names for method, *names in sink.told if method == "add_figures"]
+    assert {"delays", "time", "updates"} <= set(figures)
+    others = [told for told in sink.told if told[0] != "add_figures"]
+    assert others == [("open",), *(("record", step) for step in range(5)), ("close", 4)]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_mistake_in_settings_is_named(own, tmp_path, sinks, message):
     ("sink", "message"),
     [
         ("ownsinks:Deaf", "run.sinks: Deaf is not a sink: it has no method record()"),
-        ("ownsinks:Bad", r"run.sinks.ownsinks:Bad: no route to host (ownsinks.py:"),
+        ("ownsinks:Bad", r"run.sinks.ownsinks:Bad: OSError: no route to host (ownsinks.py:"),
     ],
 )
 def test_own_class_that_is_no_sink_is_refused(own, sink, message):

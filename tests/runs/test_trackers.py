@@ -25,7 +25,7 @@ pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
 STEPS = [1, 2, 3, 4]  # and the initial model is evaluated at step 0
-FIGURES = ["delays", "labels", "time", "timeline", "updates"]  # of a short run with one step size
+FIGURES = {"delays", "time", "updates"}  # some that every run has
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_tensorboard_gets_settings_curves_and_figures(finished):
     assert [event.value for event in events.Scalars("tau_max")] == [max(j["tau"] for j in r["jobs"]) for r in records]
     assert [event.step for event in events.Scalars("test/accuracy")] == [0, *STEPS]
     tags = events.Tags()
-    assert tags["images"] == [f"figures/{name}" for name in FIGURES]
+    assert {f"figures/{name}" for name in FIGURES} <= set(tags["images"])
     assert events.Images("figures/time")[0].step == 4
     (text,) = events.Tensors("config/text_summary")
     assert b'name = "digits"' in text.tensor_proto.string_val[0]
@@ -145,7 +145,7 @@ def test_mlflow_gets_settings_curves_figures_and_model(finished, trackers):
     accuracy = json.loads((finished / "summary.json").read_text())["accuracy"]
     assert run.data.metrics["summary/accuracy"] == accuracy
     assert {"config.toml", "metrics.jsonl", "summary.json"} <= {one.path for one in client.list_artifacts(id)}
-    assert [one.path for one in client.list_artifacts(id, "figures")] == [f"figures/{name}.png" for name in FIGURES]
+    assert {f"figures/{name}.png" for name in FIGURES} <= {one.path for one in client.list_artifacts(id, "figures")}
     model = load_file(client.download_artifacts(id, "model/model.safetensors"))
     kept = load_file(finished / "model.safetensors")
     assert all(torch.equal(model[name], kept[name]) for name in kept)
@@ -154,17 +154,14 @@ def test_mlflow_gets_settings_curves_figures_and_model(finished, trackers):
 ALL = '["tensorboard", "wandb", "mlflow"]'
 
 
-def require_every_step_once(folder: Path, trackers: Path, killed=0) -> None:
+def require_every_step_once(folder: Path, trackers: Path) -> None:
     """Each tracker has each step of the run exactly once."""
     records = lines_of(folder)
     losses = {record["step"]: [record["train_loss"]] for record in records}
     assert list(losses) == STEPS
     events = read_scalars(folder, "train/loss")
     assert events == {step: [pytest.approx(loss[0])] for step, loss in losses.items()}
-    curve = wandb_run(trackers, folder, killed).curve("train/loss")
-    if killed:  # W&B's own process may have written the last step before, or not: it is sent again
-        curve = {step: sorted(set(values)) for step, values in sorted(curve.items())}
-    assert curve == losses
+    assert wandb_run(trackers, folder).curve("train/loss") == losses
     assert mlflow_curve(folder, "train/loss") == [(step, loss) for step, (loss,) in losses.items()]
 
 
@@ -192,8 +189,9 @@ def test_sink_added_on_resume_gets_all_steps(play, trackers):
     require_every_step_once(play.folder, trackers)
 
 
-def test_killed_run_continues_without_gap(trackers, tmp_path):
-    file = write_experiment(tmp_path, BASE.replace("[run]", f"[run]\ncheckpoint_every = 1\nsinks = {ALL}"))
+def test_killed_run_continues_without_gap(trackers, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # W&B's own process, which this one may have begun
+    file = write_experiment(tmp_path, BASE.replace("[run]", "[run]\ncheckpoint_every = 1\nsinks = ['wandb', 'mlflow']"))
     command = ["run", file, "--out", tmp_path / "runs", "--no-report"]
     folder = tmp_path / "runs" / "fadas-0"
     process = start_paused(3, *command)
@@ -202,7 +200,20 @@ def test_killed_run_continues_without_gap(trackers, tmp_path):
     process.kill()
     process.wait()
     run_fadas(*command, "--resume")
-    require_every_step_once(folder, trackers, killed=1)
+    losses = {record["step"]: record["train_loss"] for record in lines_of(folder)}
+    assert mlflow_curve(folder, "train/loss") == list(losses.items())
+    curve = wandb_run(trackers, folder, killed=1).curve("train/loss")  # the last seconds may have been written twice
+    assert {step: set(values) for step, values in curve.items()} == {step: {loss} for step, loss in losses.items()}
+
+
+def test_tensorboard_reads_file_of_resumed_run_last(play, trackers, monkeypatch):
+    """Two files of the same second would be read by their numbers as text: 10 before 9."""
+    from tensorboard.summary.writer import event_file_writer
+
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(9))
+    play('["tensorboard"]', pause_at=6)
+    play('["tensorboard"]')
+    assert list(read_scalars(play.folder, "train/loss")) == STEPS
 
 
 def test_run_of_earlier_version_gets_each_event_once(play, trackers):

@@ -6,15 +6,7 @@ import pytest
 import torch
 
 from fadas.tasks import TASKS
-
-
-def choose_options(name, data):
-    """What a task needs beyond its defaults to run on the small data."""
-    if name.startswith("cifar"):
-        return {"verify": False, "model": "cnn"}
-    if name == "files":
-        return {"path": str(data / "files"), "model": "helpers.networks:TinyNet"}
-    return {} if name in ("digits", "names") else {"encoder": "tiny", "max_length": 20}
+from helpers.data_files import choose_options
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -16,9 +16,9 @@ from fadas.tasks import TASKS
 from fadas.tasks.task import Task
 from fadas.tasks.weights import load_weights
 from helpers.cli import import_path, run_fadas
+from helpers.data_files import choose_options
 from helpers.experiments import BASE, resolve_text
 from helpers.training import LOCAL, make_task, run_simulation
-from tasks.test_tasks import choose_options
 
 
 def same_state(one: nn.Module, other: nn.Module) -> bool:

@@ -227,3 +227,14 @@ def as_table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must be a table, got {value!r}")
     return dict(value)
+
+
+def to_plain(value: Any) -> Any:
+    """Return only what TOML can hold: no None, no tuples."""
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if not isinstance(value, str | bool | int | float):
+        raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
+    return value

@@ -29,7 +29,7 @@ from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
 from fadas.executors import DEFAULT as DEFAULT_EXECUTOR, EXECUTORS
 from fadas.executors.base import ExecutorTraits, executor_traits
-from fadas.experiments.experiment_file import OWN_SECTIONS, as_table
+from fadas.experiments.experiment_file import OWN_SECTIONS, as_table, to_plain
 from fadas.experiments.settings import RunConfig, RunSettings, ScheduleSettings
 from fadas.registry import (
     Registry,
@@ -43,7 +43,6 @@ from fadas.registry import (
     parameters_of,
 )
 from fadas.runs.serialization import flatten
-from fadas.runs.sinks import SINKS, check_sinks
 from fadas.simulation.delays import DELAYS, Delays, DelayTable
 from fadas.simulation.faults import Fault
 from fadas.tasks import TASKS
@@ -92,7 +91,7 @@ def resolve(tables: Table, label: str, seed: int) -> RunConfig:
         algorithm.local_training(local)
     except ConfigError as error:  # before any run of the experiment
         raise ConfigError(f"{where}: {error}") from None
-    run = _with_sinks(build(RunSettings, {**sections["run"], "seeds": [seed]}, "run"))
+    run = build(RunSettings, {**sections["run"], "seeds": [seed]}, "run").with_sinks()
     checks = build(Checks, sections["checks"], "checks")
     delays, delays_table = _make_delays(sections["delays"])
     faults = {
@@ -150,13 +149,6 @@ def experiment_seeds(tables: Table) -> tuple[int, ...]:
     """Return the seeds of an experiment."""
     section = as_table(tables.get("run", {}), "run")
     return build(RunSettings, {"steps": 1, **section}, "run").seeds  # an algorithm may have limits of its own
-
-
-def _with_sinks(run: RunSettings) -> RunSettings:
-    """Return the settings with each sink as a complete table, also sinks with a short form such as `tensorboard`."""
-    sinks = check_sinks(run.sinks, "run.sinks")
-    short = [name for name in SINKS if getattr(run, name, False) and name not in [sink["name"] for sink in sinks]]
-    return replace(run, sinks=(*sinks, *check_sinks(short, "run.sinks")))
 
 
 def _merge_sections(
@@ -375,14 +367,3 @@ def _make_delays(section: Table) -> tuple[Delays, dict[str, Any]]:
         raise ConfigError(f"delays: {error}") from None
     delays = replace(build(Delays, common, "delays"), model=model)
     return delays, {**chosen.table, **{key: getattr(delays, key) for key in DELAY_KEYS}}
-
-
-def to_plain(value: Any) -> Any:
-    """Return only what TOML can hold: no None, no tuples."""
-    if isinstance(value, Mapping):
-        return {key: to_plain(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    if not isinstance(value, str | bool | int | float):
-        raise ConfigError(f"{value!r} cannot be kept in config.toml; use strings, numbers and lists")
-    return value

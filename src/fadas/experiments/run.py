@@ -151,8 +151,8 @@ class _Execution:
         self.config, self.simulation, self.folder = config, simulation, claim.folder
         self.origin = provenance(config)  # before training: the tree may change meanwhile
         self.commits = [self.origin["commit"]]
-        self.kept_clients = 0  # bytes of clients.jsonl
         sinks = make_sinks([*config.run.sinks, *sinks], "run.sinks")
+        self.kept_clients = 0  # bytes of clients.jsonl
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None:
             _check_target(simulation, config.run)

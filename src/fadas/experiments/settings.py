@@ -1,7 +1,7 @@
 """The typed settings of one run: one algorithm, one seed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fadas.algorithms.algorithm import Algorithm
@@ -11,6 +11,7 @@ from fadas.core.metrics import Better, Format, Metric
 from fadas.core.update_checks import Checks
 from fadas.executors.base import ExecutorTraits
 from fadas.registry import Table
+from fadas.runs.sinks import SINKS, check_sinks
 from fadas.simulation.delays import Delays
 from fadas.tasks.weights import StartWeights
 from fadas.training.sgd import LocalSGD
@@ -127,6 +128,12 @@ class RunSettings:
     def interval(self) -> Interval:
         """The interval between evaluations."""
         return Interval.parse(self.eval_every)
+
+    def with_sinks(self) -> "RunSettings":
+        """Return the settings with each sink as a complete table, also those of short forms such as `tensorboard`."""
+        sinks = check_sinks(self.sinks, "run.sinks")
+        short = [name for name in SINKS if getattr(self, name, False) and name not in [one["name"] for one in sinks]]
+        return replace(self, sinks=(*sinks, *check_sinks(short, "run.sinks")))
 
 
 @dataclass(frozen=True)

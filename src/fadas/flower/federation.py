@@ -70,8 +70,8 @@ class Federation:
         self.streak = 0  # the first job that was not yet assigned when these failures began
         self.result = Result(arrays=initial, evaluate_metrics_serverapp=self.evaluator.records)
         self.begin = self.accompanied = time.monotonic()  # the latter: when a node was last connected
-        self.told = float("-inf")  # when the log last said that no node is connected
-        self.spare = 1  # how many nodes may fail without stopping the run, when the log last said so
+        # What the log last said: when no node was connected, and how many nodes may fail without stopping the run.
+        self.told, self.spare = float("-inf"), 1
         self.initial: dict[str, float] | None = None  # metrics of the first model, until a step is recorded
         self.unpublished: Record | None = None  # of a step that was saved, but not yet evaluated
         self.journal = Journal(options.folder, options, steps, self.layout.digest) if options.folder else None

@@ -126,9 +126,10 @@ def average(lines: Iterable[np.ndarray]) -> MeanCurve:
     known = ~np.isnan(values)
     count = known.sum(0)
     x, values, known, count = x[count > 0], values[:, count > 0], known[:, count > 0], count[count > 0]
-    mean = np.where(known, values, 0).sum(0) / count
-    squares = np.where(known, values - mean, 0) ** 2
-    return MeanCurve(x, mean, np.sqrt(squares.sum(0) / np.maximum(count - 1, 1)), count)
+    with np.errstate(over="ignore", invalid="ignore"):  # a metric may have absurd values
+        mean = (np.where(known, values, 0) / count).sum(0)
+        squares = np.where(known, values - mean, 0) ** 2
+        return MeanCurve(x, mean, np.sqrt(squares.sum(0) / np.maximum(count - 1, 1)), count)
 
 
 def smooth_curve(values: np.ndarray, width: int) -> np.ndarray:

@@ -114,10 +114,13 @@ def describe(values: Iterable[float]) -> Sample:
         Sample(count=3, mean=0.6, std=0.1, low=0.35, high=0.85)
     """
     known = list(values)
-    mean = fmean(known)
-    if len(known) < 2:
+    try:
+        mean = fmean(known)
+        std = stdev(known) if len(known) > 1 else None
+    except OverflowError:  # absurd values: no number can hold their squares
+        return Sample(len(known), sum(value / len(known) for value in known))
+    if std is None:
         return Sample(len(known), mean)
-    std = stdev(known)
     margin = t_quantile(len(known) - 1) * std / math.sqrt(len(known))
     return Sample(len(known), mean, std, mean - margin, mean + margin)
 
@@ -139,10 +142,11 @@ def compare_paired(first: Mapping[int, float], second: Mapping[int, float]) -> D
 
     common = sorted(first.keys() & second.keys())
     differences = [first[seed] - second[seed] for seed in common]
-    if len(common) < 2:
-        return Difference(len(common), fmean(differences) if differences else None)
+    if len(common) < 2 or not all(map(math.isfinite, differences)):
+        return Difference(len(common), differences[0] if len(common) == 1 else None)
     sample = describe(differences)
-    assert sample.std is not None
+    if sample.std is None or not math.isfinite(sample.mean):
+        return Difference(len(common))
     if sample.std <= _SAME * max(abs(values[seed]) for values in (first, second) for seed in common):
         return Difference(len(common), sample.mean)  # t would be infinite
     t = sample.mean / (sample.std / math.sqrt(sample.count))
@@ -190,7 +194,7 @@ def find_best(values: Mapping[str, Mapping[int, float]], better: Better) -> Rank
     if reason := _why_untested(measured, pairs, len(tested)):
         return Ranking([], 0, pairs, reason)
     sign = 1 if better == "higher" else -1
-    ranked = sorted(measured, key=lambda name: -sign * fmean(measured[name].values()))
+    ranked = sorted(measured, key=lambda name: -sign * describe(measured[name].values()).mean)
     ranking = Ranking([], len(tested), pairs)
     level = [name for name in ranked[1:] if not ranking.difference(ranked[0], name).is_significant]
     return replace(ranking, leaders=[ranked[0], *level])

@@ -74,7 +74,7 @@ class Writer:
         sinks: Additional outputs for the records. The run continues without a sink that fails.
         draw: Writes the figures of a run that has ended to a folder, for sinks that take figures. It is called with the
             run's folder and that folder. None: there are no figures.
-        kept_clients: How many bytes of the interrupted run's clients.jsonl to keep.
+        kept_clients: How many bytes of its clients.jsonl to keep.
     """
 
     def __init__(

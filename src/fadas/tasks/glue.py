@@ -109,8 +109,8 @@ def glue(
     metrics = {"accuracy": accuracy, "f1": f1} if name == "mrpc" else {"accuracy": accuracy}
     model = partial(encoders.lora_classifier, encoder, rank, lora_alpha, targets)
     parts, own = hold_out_tests(parts, client_test)
-    form = {"save": encoders.save_adapter, "load": encoders.adapter_names}
     splits = Subsets(train, own) if own else None
+    form = {"save": encoders.save_adapter, "load": encoders.adapter_names}
     return Task(model, Subsets(train, parts), test=test, metrics=metrics, client_test=splits, **form)
 
 

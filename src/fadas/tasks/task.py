@@ -24,8 +24,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> one loss per 
 # Stored inputs -> inputs for the module. Training passes a generator, for random augmentation; evaluation passes None.
 Transform = Callable[[list[Tensor], torch.Generator | None], list[Tensor]]
 Save = Callable[[nn.Module, Path], None]
-Block = list[tuple[int, Data]]  # clients, each with its test data: all of one shape
 Load = Callable[[nn.Module, Mapping[str, Tensor]], Mapping[str, Tensor]]
+Block = list[tuple[int, Data]]  # clients, each with its test data: all of one shape
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -57,7 +57,8 @@ class Task:
             decides the initial parameters. A module is copied as it is.
         clients: The data of each client. They are a tuple (inputs, ..., targets) of tensors or arrays, with one input
             per argument of the module, or a torch data set of such items. NumPy arrays become tensors: floats of
-            torch's default dtype, and labels of 64 bits.
+            torch's default dtype, and labels of 64 bits. For parts of one data set, which may be larger than memory, a
+            `fadas.Subsets`.
         loss: A function of (outputs, targets). It returns one value per example, or their mean.
         test: The test data, in the form of one client's data. None: nothing is measured.
         metrics: Functions of (all outputs, all targets) on the test data, by name, or the names of ready ones, such as

@@ -82,6 +82,20 @@ _SETTINGS = (
         "3600.0",
     ),
     (
+        "sinks",
+        "string",
+        '""',
+        "Trackers that also receive the run, with commas between them. They need a `folder`.",
+        '"wandb,mlflow"',
+    ),
+    (
+        "sinks-*",
+        "string, number or true or false",
+        "",
+        "A setting of a sink: the name of the sink, then that of its argument.",
+        '"stragglers"',
+    ),
+    (
         "folder",
         "string",
         "",
@@ -91,7 +105,7 @@ _SETTINGS = (
     ),
 )
 _EXAMPLES = {"task-*": "task-hidden", "algorithm-*": "algorithm-tau-c", "local-*": "local-clip"}
-_EXAMPLES |= {"algorithm-combine-*": "algorithm-combine-clip"}
+_EXAMPLES |= {"algorithm-combine-*": "algorithm-combine-clip", "sinks-*": "sinks-wandb-project"}
 
 
 def app_settings() -> Group:

@@ -13,8 +13,8 @@ from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError
 from fadas.executors import DEFAULT, EXECUTORS, Executor
 from fadas.executors.base import executor_traits
+from fadas.experiments.experiment_file import to_plain
 from fadas.experiments.from_python.describe import describe, describe_task, digest_of_run
-from fadas.experiments.resolve import to_plain
 from fadas.experiments.run import iterate
 from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.registry import Table

@@ -11,7 +11,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fadas.errors import ConfigError, first_line, place_of
+from fadas.errors import ConfigError
 from fadas.registry import Registry, Table, build, check_arguments, is_table, lookup
 from fadas.runs.sinks.base import Guard, Sink, Tracker
 from fadas.runs.sinks.mlflow import MLflow
@@ -66,12 +66,7 @@ def make_sinks(given: Sequence[Sink | str | Table], where: str, find: Find = loo
             made.append(one)
             continue
         name, table = _split(one, where)
-        try:
-            made.append(build(find(SINKS, "sink", name), table, f"{where}.{name}"))
-        except ConfigError:
-            raise
-        except Exception as error:  # the user's own code
-            raise ConfigError(f"{where}.{name}: {first_line(error)}{place_of(error)}") from error
+        made.append(build(find(SINKS, "sink", name), table, f"{where}.{name}"))
     for sink in made:
         if lacking := [name for name in ("open", "record", "close") if not callable(getattr(sink, name, None))]:
             raise ConfigError(f"{where}: {type(sink).__name__} is not a sink: it has no method {lacking[0]}()")

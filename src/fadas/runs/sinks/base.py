@@ -102,12 +102,13 @@ class Tracker:
 
     Attributes:
         name: The sink's name in the registry.
-        holds_last: Whether the tracker keeps a step in memory until the next one comes. A killed run loses that step.
+        is_late: Whether another process of the tracker writes what was sent, a moment later, and keeps a step in memory
+            until the next one comes. A killed run may lose that, so the note is one batch behind.
         figures: Send the figures.
     """
 
     name: ClassVar[str]
-    holds_last: ClassVar[bool] = False
+    is_late: ClassVar[bool] = False
     figures: bool = True
 
     def begin(self, folder: Path, settings: Mapping[str, Any], run: str | None, step: int) -> str:
@@ -141,7 +142,8 @@ class Tracker:
         """Begin a run of the tracker, or continue it and send what it lacks."""
         noted = _read_notes(folder).get(self.name)
         run, self._step = (noted.run, noted.step) if noted and noted.place == self.place() else (None, -1)
-        self._folder, self._before = folder, self._step
+        self._folder = folder
+        self._before = self._safe = self._step
         self._keys: set[str] = set()  # what was sent of the last step
         self._rows: list[tuple[int, dict[str, float]]] = []
         self._sent_at = 0.0
@@ -180,7 +182,8 @@ class Tracker:
         if self._rows:
             self.send(self._rows)
             self._rows = []
-            self._note(self._before if self.holds_last else self._step)
+            self._note(self._safe if self.is_late else self._step)
+            self._safe = self._before
         self._sent_at = time.monotonic()
 
     def _note(self, step: int) -> None:

@@ -1,5 +1,6 @@
 """TensorBoard: event files in the run's folder."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         self._folder = folder
+        _let_second_pass(folder)
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
         if run is None:
             self._writer.add_text("config", _as_code(to_toml(settings)))
@@ -47,12 +49,10 @@ class TensorBoard(Tracker):
 
     def send_figures(self, paths: Sequence[Path], step: int) -> None:
         """Write the figures as images."""
-        import numpy as np
-        from PIL import Image
+        from matplotlib.image import imread
 
         for path in paths:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB"))
+            pixels: Any = imread(path)[..., :3]  # without transparency
             self._writer.add_image(f"figures/{path.stem}", pixels, step, dataformats="HWC")
 
     def end(self, summary: Summary | None) -> None:
@@ -60,6 +60,16 @@ class TensorBoard(Tracker):
         if summary is not None:
             self._writer.add_text("summary", _as_code(read_text(self._folder / SUMMARY)))
         self._writer.close()
+
+
+def _let_second_pass(folder: Path) -> None:
+    """Wait if the folder's newest event file was begun in this second.
+
+    TensorBoard reads files in the order of their names, which hold the second. A resumed run's file must come last.
+    """
+    names = [path.name.split(".") for path in folder.glob("events.out.tfevents.*")]
+    if str(int(time.time())) in [name[3] for name in names]:
+        time.sleep(1)
 
 
 def _as_code(text: str) -> str:

@@ -41,7 +41,7 @@ class Wandb(Tracker):
     """
 
     name = "wandb"
-    holds_last = True
+    is_late = True
 
     def __init__(
         self,
