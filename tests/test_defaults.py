@@ -93,12 +93,12 @@ TABLE: dict[str, dict[str, tuple[Any, Rule]]] = {
     "algorithm fedprox": {**ONE, "mu": (0.01, NOT_NEGATIVE)},
     "algorithm fednova": {**ONE, "examples": (False, FLAG)},
     "algorithm scaffold": ONE,
-    "algorithm scaffold-async": ONE,
+    "algorithm scaffold-async": ONE, "algorithm centralised": {}, "algorithm local-only": {},
     "algorithm fedlalr": ONE,
     "algorithm custom": {
         "combine": (Mean(), ANYTHING), "optimizer": (SGD(), ANYTHING), "step_size": (Constant(1.0), ANYTHING),
         "refill": ("arrival", ANYTHING), "buffer": (None, ANYTHING), "statistics": (None, SHARE),
-        "companion": (None, ANYTHING),
+        "companion": (None, ANYTHING), "baseline": (None, words("centralised", "local-only")),
     },
     "combine mean": {},
     "combine examples": {},
@@ -278,6 +278,7 @@ def test_presets_pass_their_parameters_on():
     rounds = {name: ALGORITHMS[name]().refill for name in ALGORITHMS}
     assert {name for name, refill in rounds.items() if refill == "round"} == {
         "fedavg", "fedadam", "fedams", "fedyogi", "fedadagrad", "fedprox", "fednova", "scaffold", "fedlalr",
+        "centralised",
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def test_setting_shows_type_default_example_methods_and_page():
         "  M, the number of updates per server step. FedAsync always takes 1, and synchronous methods take",
         "  M_c.",
         "  example:  schedule.buffer = 5",
-        "  concerns: fadas, fadas-da, fedbuff, ca2fl, scaffold-async, custom",
+        "  concerns: fadas, fadas-da, fedbuff, ca2fl, scaffold-async, local-only, custom",
         "  page:     reference/settings.html#schedule-buffer on the site, which `make docs` builds",
     ]
     assert "default: 0.0" in explain("delays.dropout")

@@ -57,7 +57,7 @@ def test_every_entry_and_key_is_listed():
 
 def test_concerned_entries_are_named():
     settings = {setting.key: setting for group in GROUPS for setting in group.settings}
-    assert settings["schedule.buffer"].concerns == "fadas, fadas-da, fedbuff, ca2fl, scaffold-async, custom"
+    assert settings["schedule.buffer"].concerns == "fadas, fadas-da, fedbuff, ca2fl, scaffold-async, local-only, custom"
     assert settings["executor.streams"].concerns == "cuda"
     assert settings["executor.workers"].concerns == "processes, ray"
     assert settings["delays.dropout"].concerns == ""

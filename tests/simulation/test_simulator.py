@@ -21,8 +21,10 @@ from fadas.training.one_job import train_job
 from fadas.training.sgd import LocalSGD
 from helpers.training import LOCAL, assert_same_model, local_for, make_plan, make_task, run_simulation
 
+FEDERATED = [name for name in ALGORITHMS if ALGORITHMS[name]().baseline is None]  # the others: test_baselines.py
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+
+@pytest.mark.parametrize("name", FEDERATED)
 def test_simulator_agrees_with_live_server(name):
     task, algorithm = make_task(batchnorm=True, sizes=(4, 17, 30, 8)), ALGORITHMS[name]()
     p = make_plan(algorithm, len(task.clients))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from fadas.core.ledger import Refill, Schedule, Step
 from fadas.core.model import NOTHING, Exchange, Model, ServerState, ServerStep, Update
 from fadas.core.server_step import Accountant
 from fadas.errors import ConfigError
-from fadas.validate import InvalidValue
+from fadas.validate import InvalidValue, one_of
 
 _Local = TypeVar("_Local", bound=Trainer)
 
@@ -37,11 +37,14 @@ class Algorithm:
             the statistics by the mean over the step's clients. None: the step size for the combine rule "mixing",
             else 1. Only evaluation uses the global statistics.
         companion: What the method adds to local training, such as SCAFFOLD's control variates. None: nothing.
+        baseline: Not federated learning, but a baseline for it. "centralised": all data in one place, one job at a
+            time. "local-only": every client trains alone. None: federated learning.
 
     Example:
         >>> Algorithm(combine=StalenessWeighted(), optimizer=AMSGrad(), step_size=DelayAdaptive(0.01, tau_c=8))
         >>> Algorithm(refill="update", buffer=1, statistics=0.2)
         >>> Algorithm(optimizer=AMSGrad(), step_size=Constant(0.01), companion=ControlVariates())
+        >>> Algorithm(baseline="centralised")
     """
 
     combine: Combine = Mean()
@@ -51,6 +54,7 @@ class Algorithm:
     buffer: int | None = None
     statistics: float | None = None
     companion: Companion | None = None
+    baseline: Literal["centralised", "local-only"] | None = None
 
     def __post_init__(self) -> None:
         if self.statistics is not None and not 0 < self.statistics <= 1:
@@ -61,6 +65,10 @@ class Algorithm:
         if missing := set(getattr(self.combine, "needs", ())) - returned:
             name = type(self.combine).__name__
             raise InvalidValue("combine", f"{name} needs a companion whose clients return {min(missing)!r}")
+        if self.baseline is not None:
+            one_of(("centralised", "local-only"), baseline=self.baseline)
+        if self.baseline is not None and self.companion is not None:
+            raise InvalidValue("companion", f'has no meaning for the baseline "{self.baseline}", which has no server')
         if isinstance(self.combine, Private) and returned:
             name = type(self.companion).__name__
             problem = f'{name} returns vectors, which the combine rule "private" does not protect'
@@ -101,6 +109,8 @@ class Algorithm:
         Example:
             >>> FADAS().schedule(concurrency=25, buffer=5)
         """
+        if self.baseline == "centralised":
+            return Schedule(1, 1, "round")
         return Schedule(concurrency, self.buffer or (concurrency if self.refill == "round" else buffer), self.refill)
 
     def apply(
@@ -150,7 +160,13 @@ class Algorithm:
         return self.combine.accountant() if isinstance(self.combine, Private) else None
 
     def deployed(self) -> Self:
-        """Return the algorithm as deployments use it: with noise from a secure source, if it is private."""
+        """Return the algorithm as deployments use it: with noise from a secure source, if it is private.
+
+        Raises:
+            ConfigError: It is a baseline, which needs all data, or all models, in one place.
+        """
+        if self.baseline is not None:
+            raise ConfigError(f'the baseline "{self.baseline}" runs in simulations only')
         return replace(self, combine=self.combine.deployed()) if isinstance(self.combine, Private) else self
 
     def rules(self) -> dict[str, Any]:

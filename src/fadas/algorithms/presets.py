@@ -7,7 +7,7 @@ from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.combine import Calibrated, Mean, Mixing, Normalized, StalenessWeighted
 from fadas.algorithms.companions import ControlVariates, Proximal, SharedMoments, StepCount
 from fadas.algorithms.optimizers import SGD, Adagrad, Adam, AMSGrad, Yogi
-from fadas.algorithms.step_sizes import Constant, DelayAdaptive, Hinge, Polynomial
+from fadas.algorithms.step_sizes import Constant, DelayAdaptive, Hinge, Polynomial, ShareOfClients
 from fadas.validate import one_of
 
 
@@ -240,6 +240,29 @@ def FedLALR(eta: float = 1.0) -> Algorithm:
     return Algorithm(Mean(), SGD(), Constant(eta), refill="round", companion=SharedMoments())
 
 
+def Centralised() -> Algorithm:
+    """Baseline: plain SGD on the pooled data of all clients, as `[local]` says. What federated learning can hope for.
+
+    One update has as many examples as a client's update, drawn from all data, and continues from the update before it.
+    Delays play no role.
+
+    Example:
+        >>> Centralised()
+    """
+    return Algorithm(Mean(), SGD(), Constant(1.0), refill="round", buffer=1, baseline="centralised")
+
+
+def LocalOnly() -> Algorithm:
+    """Baseline: every client trains alone, from the same initial model. What federated learning must beat.
+
+    Clients train when the schedule and the delays say so, as with FedBuff. Metrics are means over the clients' models.
+
+    Example:
+        >>> LocalOnly()
+    """
+    return Algorithm(Mean(), SGD(), ShareOfClients(), baseline="local-only")
+
+
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fadas": FADAS,
     "fadas-da": FADAS_DA,
@@ -256,5 +279,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "scaffold": SCAFFOLD,
     "scaffold-async": AsyncSCAFFOLD,
     "fedlalr": FedLALR,
+    "centralised": Centralised,
+    "local-only": LocalOnly,
     "custom": Algorithm,
 }

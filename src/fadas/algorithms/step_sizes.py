@@ -89,6 +89,21 @@ class DelayAdaptive:
 
 
 @dataclass(frozen=True)
+class ShareOfClients:
+    """The share of all clients whose updates are in the step, M / n.
+
+    If clients train alone, the server's model is then the average of their models.
+
+    Example:
+        >>> ShareOfClients()
+    """
+
+    def __call__(self, step: ServerStep, /) -> float:
+        """Return eta_t."""
+        return len(step.jobs) / step.clients
+
+
+@dataclass(frozen=True)
 class Hinge:
     """FedAsync's "hinge" step size: eta while tau_max <= b, then eta / (a (tau_max - b) + 1).
 

@@ -2,6 +2,7 @@
 
 import platform
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, cast
 
 import torch
@@ -131,8 +132,8 @@ class Executor(ABC):
     def evaluate(self, model: Model) -> dict[str, float]:
         """Return the task's metrics of a global model."""
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
-        """Return the metrics of a global model on each client's own test data, see `tasks.task.evaluate_clients`.
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
+        """Return the metrics of a model on clients' own test data, see `tasks.task.evaluate_clients`.
 
         Only called if the task has such data and the run evaluates clients.
         """

@@ -1,5 +1,7 @@
 """The batched executor: all pending jobs at once, in this process."""
 
+from collections.abc import Sequence
+
 import torch
 
 from fadas.core.ledger import Job
@@ -102,12 +104,12 @@ class Batched(Executor):
         with torch_threads(self._threads):
             return self._trainer.task.evaluate(flat.module)
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data."""
         flat = self._trainer.flat
         flat.load(model)
         with torch_threads(self._threads):
-            return evaluate_clients(self._trainer.task, flat.module)
+            return evaluate_clients(self._trainer.task, flat.module, clients=clients)
 
     def close(self) -> None:
         """Forget the jobs and updates that have not been collected."""

@@ -165,14 +165,14 @@ class Cuda(Executor):
             self.evaluation.load(model)
             return self.task.evaluate(self._evaluated, chunk=2500)  # type: ignore[arg-type]
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data, computed on a separate stream."""
         stream = self._evaluation_stream
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream), self.autocast():
             self.evaluation.load(model)
             # not the compiled module: blocks of clients differ in size, and each size would be compiled
-            return evaluate_clients(self.task, self.evaluation.module, chunk=2500)
+            return evaluate_clients(self.task, self.evaluation.module, 2500, clients)
 
     def close(self) -> None:
         """Cancel the jobs that have not started, wait for the others, and release the graphs."""

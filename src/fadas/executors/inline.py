@@ -1,5 +1,6 @@
 """The inline executor: one job at a time, in this process."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -78,11 +79,11 @@ class Inline(Executor):
         with torch.autocast(torch.device(self.evaluation.device).type, torch.bfloat16, enabled=self._autocast):
             return self.task.evaluate(self.evaluation.module)
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data."""
         self.evaluation.load(model)
         with torch.autocast(torch.device(self.evaluation.device).type, torch.bfloat16, enabled=self._autocast):
-            return evaluate_clients(self.task, self.evaluation.module)
+            return evaluate_clients(self.task, self.evaluation.module, clients=clients)
 
     def close(self) -> None:
         """Forget the jobs that have not been collected."""

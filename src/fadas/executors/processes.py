@@ -11,7 +11,7 @@ import sys
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any, Literal, NoReturn
@@ -300,10 +300,10 @@ class Processes(Pool[Slot]):
         with torch_threads(self._threads):
             return super().evaluate(model)
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data, computed in this process."""
         with torch_threads(self._threads):
-            return super().evaluate_clients(model)
+            return super().evaluate_clients(model, clients)
 
     def close(self) -> None:
         """Kill the workers, and forget all jobs and updates."""

@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Literal
 
@@ -101,10 +101,10 @@ class Trainer:
         executor = self._ready(task)
         return executor.evaluate(_make_model(model, executor.device))
 
-    def evaluate_clients(self, task: list[Any], model: Any) -> dict[str, list[float]]:
+    def evaluate_clients(self, task: list[Any], model: Any, clients: Sequence[int] | None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data."""
         executor = self._ready(task)
-        return executor.evaluate_clients(_make_model(model, executor.device))
+        return executor.evaluate_clients(_make_model(model, executor.device), clients)
 
     def _ready(self, task: list[Any]) -> Cuda | Inline:
         """Return the worker's executor. The first call loads the task and makes the executor."""
@@ -306,13 +306,13 @@ class Ray(Pool[Any]):
         self._start()
         return self._ray.get(self.actors[0].evaluate.remote(self._task, self._store(model)))
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data, as `evaluate` computes those of the task."""
         if not self._cuda:
             with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
-                return super().evaluate_clients(model)
+                return super().evaluate_clients(model, clients)
         self._start()
-        return self._ray.get(self.actors[0].evaluate_clients.remote(self._task, self._store(model)))
+        return self._ray.get(self.actors[0].evaluate_clients.remote(self._task, self._store(model), clients))
 
     def close(self) -> None:
         """End the workers, forget all jobs and updates, and leave the cluster if this executor joined it."""

@@ -2,7 +2,7 @@
 
 import heapq
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from torch import Tensor
@@ -87,10 +87,10 @@ class Pool(Executor, Generic[Slot]):
         self._flat.load(model)
         return self.task.evaluate(self._flat.module)
 
-    def evaluate_clients(self, model: Model) -> dict[str, list[float]]:
+    def evaluate_clients(self, model: Model, clients: Sequence[int] | None = None) -> dict[str, list[float]]:
         """Return the metrics of a model on each client's own test data, computed in this process."""
         self._flat.load(model)
-        return evaluate_clients(self.task, self._flat.module)
+        return evaluate_clients(self.task, self._flat.module, clients=clients)
 
     def close(self) -> None:
         """Forget all jobs and updates."""

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -13,6 +14,8 @@ from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.settings import RunConfig
 from fadas.runs.serialization import to_json
+from fadas.simulation.baselines import task_of
+from fadas.simulation.delays import Delays
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
@@ -72,6 +75,11 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     """
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
+    if config.algorithm.baseline == "centralised":  # nothing is delayed or lost
+        if config.run.steps is None and config.run.updates is None:
+            raise ConfigError(f"algorithms.{config.label}: centralised training has no virtual time; set run.updates")
+        config, limits["time"] = replace(config, delays=Delays(config.delays.model)), None
+        sizes = None
     try:
         _check_time(config, sizes)
         return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
@@ -117,6 +125,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
         >>> for record in make_simulation(config, task, make_plan(config, task)):
         ...     print(record.step, record.metrics)
     """
+    task = task_of(config.algorithm, task, config.seed)
     metric = metric_of(config, task)
     check_device(config)
 

@@ -322,6 +322,8 @@ def _parts_table(algorithm: Algorithm, given: Table) -> dict[str, Any] | None:
     table: dict[str, Any] = {"preset": "custom", "refill": algorithm.refill, "buffer": algorithm.buffer}
     if algorithm.statistics != replace(algorithm, statistics=None).effective_statistics:
         table["statistics"] = algorithm.statistics
+    if algorithm.baseline is not None:
+        table["baseline"] = algorithm.baseline
     for key, (_, registry) in zip(PART_FIELDS, PARTS.values(), strict=True):
         if getattr(algorithm, key) is None:
             continue

@@ -37,6 +37,8 @@ def client_tiers(run: Run) -> dict[str, list[int]]:
     Args:
         run: A finished run.
     """
+    if run.baseline == "centralised" and run.tiers is None:
+        return {}  # its jobs are no client's
     if run.tiers is not None:
         return {name: members for name, members in run.tiers.items() if members}
     if run.clients > _MOST_CLIENTS:
@@ -163,8 +165,8 @@ def _final_values(run: Run) -> list[float | None]:
 
 
 def _shares(run: Run) -> list[float]:
-    """Return each client's number of updates, relative to equal shares."""
-    counts = count_arrivals(run)
+    """Return each client's number of updates, relative to equal shares. Nothing if data are pooled."""
+    counts = [] if run.baseline == "centralised" else count_arrivals(run)
     total = sum(counts)
     return [len(counts) * count / total for count in counts] if total else []
 

@@ -41,6 +41,7 @@ class Row:
         tau_avg: The mean over the steps of each step's largest delay.
         tau_med: The median over the steps of each step's largest delay.
         diverged: The number of seeds that diverged.
+        timeless: Whether the method has no virtual time, as centralised training.
         by_seed: The final value of each seed.
         further: The final values of further columns, by name: mean and sample standard deviation.
     """
@@ -61,6 +62,7 @@ class Row:
     tau_avg: float = 0.0
     tau_med: float = 0.0
     diverged: int = 0
+    timeless: bool = False
     by_seed: dict[int, float] = field(default_factory=dict[int, float])
     further: dict[str, tuple[float | None, float]] = field(default_factory=dict[str, tuple[float | None, float]])
 
@@ -71,7 +73,8 @@ class Comparison:
 
     Attributes:
         metric: The metric that the runs are judged by.
-        time: The time at which values are compared: the end of the run that ends first. Diverged runs do not count.
+        time: The time at which values are compared: the end of the run that ends first. Diverged runs do not count, and
+            neither does centralised training, which has no virtual time.
         updates: The number of client updates at which values are compared: the smallest total of a run. Diverged runs
             do not count.
         target: The target value, if all runs that did not diverge have the same one.
@@ -114,7 +117,7 @@ def compare(runs: Sequence[Run], metric: str | None = None, columns: Sequence[st
     judged = choose_common_metric(runs, metric)
     _require_measured(runs, columns)
     complete = [run for run in runs if not run.diverged]
-    time = min((run.records[-1].time for run in complete), default=0.0)
+    time = min((run.records[-1].time for run in complete if not run.is_timeless), default=0.0)
     updates = min((run.records[-1].updates for run in complete), default=0)
     targets = {run.summary.target if run.metric.name == judged.name else None for run in complete}
     target = targets.pop() if len(targets) == 1 else None
@@ -203,6 +206,8 @@ def _after_start(run: Run, metric: Metric) -> list[float]:
 
 def _value_at(run: Run, metric: Metric, axis: str, limit: float) -> float | None:
     """Return the last value up to a limit. Values that are not finite do not count."""
+    if axis == "time" and run.is_timeless:
+        return None
     return next((value for record, value in reversed(run.values(metric)) if getattr(record, axis) <= limit), None)
 
 
@@ -221,7 +226,7 @@ def _row(
     final = describe(found["final"].values()) if found["final"] else None
     at_time, at_time_std = _mean_and_std(found["at_time"])
     at_updates, at_updates_std = _mean_and_std(found["at_updates"])
-    times = [run.summary.time_to_target if target is not None else None for run in runs]
+    times = [run.summary.time_to_target if target is not None and not run.is_timeless else None for run in runs]
     reached = [time for time in times if time is not None]
     return Row(
         name,
@@ -237,6 +242,7 @@ def _row(
         time_range=(min(reached), max(reached)) if reached else None,
         reached=len(reached),
         **{key: fmean(getattr(run.summary, key) for run in runs) for key in TAUS},  # pyright: ignore[reportArgumentType]
+        timeless=any(run.is_timeless for run in runs),
         by_seed=found["final"],
         further={key: _further(runs, key) for key in columns if key != INTERVAL},
     )

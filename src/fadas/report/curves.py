@@ -69,10 +69,25 @@ def collect_points(data: Data, axis: str, metric: Metric | None) -> dict[str, li
     """
     if is_frame(data):
         return _points_of_frame(data, axis, metric.name if metric else "value")
-    found = {
-        name: [_points_of_run(run, axis, metric or run.metric) for run in runs] for name, runs in group(data).items()
-    }
+    groups = group(data)
+    found = {name: [_points_of_run(run, axis, metric or run.metric) for run in runs] for name, runs in groups.items()}
+    if axis == "time":
+        found = _level_timeless(groups, found)
     return {name: lines for name, lines in found.items() if all(map(len, lines))}
+
+
+def _level_timeless(groups: Mapping[str, list[Run]], found: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarray]]:
+    """Replace the curves of centralised training, which has no virtual time, by lines at their final values."""
+    timeless = {name for name, runs in groups.items() if any(run.is_timeless for run in runs)}
+    times = [line[:, 0] for name, lines in found.items() if name not in timeless for line in lines if len(line)]
+    if not times:
+        return found
+    ends = [min(map(np.min, times)), max(map(np.max, times))]
+    level = {
+        name: [np.array([(x, line[-1, 1]) for x in ends]) if len(line) else line for line in found[name]]
+        for name in timeless
+    }
+    return {**found, **level}
 
 
 def _points_of_run(run: Run, axis: str, metric: Metric) -> np.ndarray:

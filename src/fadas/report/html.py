@@ -126,6 +126,9 @@ def _explorer(groups: Mapping[str, list[Run]]) -> str:
     """Return the place of the interactive curves. It is filled, and shown, where scripts run."""
     left_out = len(groups) - _MOST_METHODS
     note = f'<p class="hint">{left_out} more methods are not drawn.</p>' if left_out > 0 else ""
+    if any(run.is_timeless for runs in groups.values() for run in runs):
+        text = "Centralised training has no virtual time: against time, its updates are spread evenly."
+        note += f'<p class="hint">{text}</p>'
     return f'<section class="explorer"><h2>Learning curves</h2><div id="curves"></div>{note}</section>\n'
 
 

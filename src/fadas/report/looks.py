@@ -21,6 +21,8 @@ COLOURS = {
     "scaffold": "#0d6b63",
     "scaffold-async": "#5f9a12",
     "fedlalr": "#a8500b",
+    "centralised": "#000000",
+    "local-only": "#9a9a9a",
 }
 _OTHERS = (
     "#2f7ed8", "#c0392b", "#16a085", "#e67e22", "#8e44ad", "#5d6d7e", "#b7950b", "#d6336c",

@@ -171,6 +171,8 @@ def _diverged(row: Row, columns: int) -> list[str]:
 
 def _time_text(row: Row, wide: bool) -> str:
     """Return the median time to the target, with its range if there is space, and how many seeds got there."""
+    if row.timeless:
+        return "-"
     some = f"{row.reached} of {row.seeds} seeds"
     if row.time_to_target is None:
         return "never" if row.seeds == 1 else some

@@ -86,6 +86,19 @@ class Run:
         return [(record, value) for record, value in found if value is not None]
 
     @property
+    def baseline(self) -> str | None:
+        """ "centralised" or "local-only" for a run that is no federated learning."""
+        table = self.config.get("algorithms")
+        own = next(iter(table.values()), None) if is_table(table) else None
+        named = [own.get("baseline"), own.get("preset")] if is_table(own) else []
+        return next((str(name) for name in named if name in ("centralised", "local-only")), None)
+
+    @property
+    def is_timeless(self) -> bool:
+        """Whether its virtual time means nothing: centralised training waits for no clients."""
+        return self.baseline == "centralised"
+
+    @property
     def last_clients_metrics(self) -> dict[str, list[float]] | None:
         """The last evaluation on the clients' own test data, with NaN where it is undefined. None: there is none."""
         if not self.clients_evaluations:

@@ -20,6 +20,7 @@ from fadas.errors import ConfigError, Diverged, Unsuitable, unknown_name
 from fadas.executors import DEFAULT, EXECUTORS, Executor, fallbacks
 from fadas.executors.base import executor_traits
 from fadas.executors.torch_settings import torch_threads
+from fadas.simulation.baselines import OwnModels, task_of
 from fadas.simulation.faulty_updates import apply_faults
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
 from fadas.simulation.preflight import check_run
@@ -105,6 +106,7 @@ class Simulation:
         self.metrics: dict[str, float] | None = None
         self.clients_metrics: dict[str, list[float]] | None = None
         self.stopped = self.complete = False
+        self.own = OwnModels(self.server.model, plan.clients) if algorithm.baseline == "local-only" else None
         self.kept: dict[int, Vectors] = {}  # by client: what it keeps until its next job
         self.kept_bytes = 0
         self._submitted: set[int] = set()
@@ -117,7 +119,7 @@ class Simulation:
     def initial(self) -> Record | None:
         """The record of the initial model. The first access, which must come before the run, evaluates it."""
         assert not self._begun
-        metrics = self.executor.evaluate(self.server.model)
+        metrics = self._evaluate()
         return initial_record(metrics, self.server.privacy) if metrics else None
 
     @property
@@ -176,6 +178,8 @@ class Simulation:
             update = self._collect(job)
             with torch_threads(1):  # as in worker processes: the number of threads changes the rounding of long sums
                 received = server.receive(update)
+            if self.own and received.refused is None:
+                self.own.keep(update)
             del update  # it would keep its start version alive while this generator sleeps
             progress.removed += len(received.removed)
             if received.refused is None:
@@ -217,10 +221,10 @@ class Simulation:
         now = Position(step.index + 1, updates, float(self.plan.time[step.index]))
         progress.recorded = updates
         evaluated = self.eval_every.is_due(before, now) or now.step == self.plan.steps
-        self.metrics = self.executor.evaluate(self.server.model) if evaluated else None
+        self.metrics = self._evaluate() if evaluated else None
         self.clients_metrics = None
         if (every := self.clients_eval_every) and (every.is_due(before, now) or now.step == self.plan.steps):
-            self.clients_metrics = self.executor.evaluate_clients(self.server.model)
+            self.clients_metrics = self._evaluate_clients()
         loss = mean_loss(received.updates)  # before the clock is read: it waits for the device
         self.progress.wall = time.perf_counter() - begin
         value = self.metric.value(self.metrics)
@@ -248,13 +252,23 @@ class Simulation:
             error = self.server.gave_up(self.progress.since)
             raise type(error)(f"{error} when its time was over")
         if self.metrics is None:  # an update refused after this record made it the last
-            self.metrics = self.executor.evaluate(self.server.model)
+            self.metrics = self._evaluate()
         self._evaluate_clients_last()
 
     def _evaluate_clients_last(self) -> None:
         """Evaluate the last model on each client's own test data, if that was not due anyway."""
         if self.clients_eval_every and self.clients_metrics is None:
-            self.clients_metrics = self.executor.evaluate_clients(self.server.model)
+            self.clients_metrics = self._evaluate_clients()
+
+    def _evaluate(self) -> dict[str, float]:
+        """Evaluate the current model. Clients that train alone: the mean over their models."""
+        evaluate = self.executor.evaluate
+        return self.own.evaluate(evaluate) if self.own else evaluate(self.server.model)
+
+    def _evaluate_clients(self) -> dict[str, list[float]]:
+        """Evaluate the current model, or that of each client alone, on each client's own test data."""
+        evaluate = self.executor.evaluate_clients
+        return self.own.evaluate_clients(evaluate) if self.own else evaluate(self.server.model)
 
     def _replan(self, received: Received) -> None:
         """Updates were refused: plan the future again from here. What is trained already keeps its result."""
@@ -279,7 +293,8 @@ class Simulation:
             assert job == self.plan.job(job.id), "the server and the plan disagree"
             if self.plan.needed[job.id] and job.id not in self._submitted:
                 self._submitted.add(job.id)
-                start = start_of_job(self.server.base[job.id], self.kept.get(job.client, {}))
+                base = self.own[job.client] if self.own else self.server.base[job.id]
+                start = start_of_job(base, self.kept.get(job.client, {}))
                 self.executor.submit(job, start, int(self.plan.due[job.id]))
 
 
@@ -332,6 +347,9 @@ def simulate(
         >>> for record in fadas.simulate(plan, task, fadas.FADAS(), fadas.LocalSGD()):
         ...     print(record.step, record.metrics)
     """
+    if algorithm.baseline == "centralised" and isinstance(executor, Executor):
+        raise ConfigError("centralised pools the clients' data: give the executor by name")
+    task = task_of(algorithm, task, plan.seed)
     judged_by = metric if isinstance(metric, Metric) else choose_metric(task.measured, metric)
     if isinstance(executor, Executor):
         given = executor

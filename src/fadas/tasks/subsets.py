@@ -48,7 +48,7 @@ class Subsets(Sequence[Data]):
     def __getitem__(self, client):  # type: ignore[no-untyped-def, override]
         return [tensor[self.parts[client]] for tensor in self.data]
 
-    def with_parts(self, parts: Sequence[Tensor]) -> "Subsets":
+    def with_parts(self, parts: Sequence[Tensor | np.ndarray]) -> "Subsets":
         """Return the same data, divided in another way.
 
         Args:

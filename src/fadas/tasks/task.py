@@ -243,7 +243,9 @@ class Task:
 
 
 @torch.no_grad()
-def evaluate_clients(task: Task, module: nn.Module, chunk: int = 1000) -> dict[str, list[float]]:
+def evaluate_clients(
+    task: Task, module: nn.Module, chunk: int = 1000, clients: Sequence[int] | None = None
+) -> dict[str, list[float]]:
     """Return the loss and the metrics of a model on each client's own test data.
 
     Clients are evaluated together: small splits share a forward pass.
@@ -252,6 +254,7 @@ def evaluate_clients(task: Task, module: nn.Module, chunk: int = 1000) -> dict[s
         task: The task. Without local test splits, nothing is returned.
         module: The module, on the device to use. It is put into evaluation mode.
         chunk: The number of examples per forward pass.
+        clients: The clients whose test data to use. The others get NaN. None: all.
 
     Returns:
         For each name one value per client. NaN where it is undefined: for a client without test examples, and for a
@@ -267,7 +270,7 @@ def evaluate_clients(task: Task, module: nn.Module, chunk: int = 1000) -> dict[s
     device = next(module.parameters()).device
     measured = {name: [math.nan] * len(task.client_test) for name in (*task.measured, "loss")}
     refusals: dict[str, ValueError] = {}
-    for block in _blocks(task.client_test, chunk):
+    for block in _blocks(task.client_test, chunk, range(len(task.client_test)) if clients is None else clients):
         columns = [torch.cat(column) for column in zip(*(data for _, data in block), strict=True)]
         pieces = zip(*(column.split(chunk) for column in columns[:-1]), strict=True)
         outputs = torch.cat([module(*task.prepare([part.to(device) for part in piece])) for piece in pieces])
@@ -283,16 +286,16 @@ def evaluate_clients(task: Task, module: nn.Module, chunk: int = 1000) -> dict[s
                     refusals[name] = error
             measured["loss"][client] = float(task.loss(own, targets).double().mean())
     for name, error in refusals.items():
-        if all(map(math.isnan, measured[name])):  # not a matter of single clients
+        if clients is None and all(map(math.isnan, measured[name])):  # not a matter of single clients
             raise error
     return measured
 
 
-def _blocks(splits: Sequence[Data], chunk: int) -> Iterator[Block]:
+def _blocks(splits: Sequence[Data], chunk: int, clients: Sequence[int]) -> Iterator[Block]:
     """Yield blocks of clients with at least `chunk` examples, where there are so many of one shape."""
     block: Block = []
     size = 0
-    for client in range(len(splits)):
+    for client in clients:
         data = splits[client]
         if not len(data[-1]):
             continue
