@@ -31,7 +31,7 @@ def test_tables_have_a_row_for_each_run_step_or_job(folder, table):
 def test_latex_is_a_tabular_with_escaped_text(folder):
     text = run_fadas("export", folder, "--format", "latex").stdout
     assert r"\begin{tabular}{l" in text
-    assert r"tau\_max" in text
+    assert "final accuracy" in text
     assert r"75.0\%" in text
     assert text.count(r"\\") == 2
 

@@ -173,7 +173,7 @@ def task(clients: int, seed: int):
     made = TASKS["digits"](clients=clients, seed=seed)
     clients = [made.clients[client] for client in range(clients)]
     for inputs, targets in clients[1:]:  # the preflight tries the first one
-        targets[:] = 10
+        targets[:] = -5
     made.clients = clients
     return made
 """
@@ -194,7 +194,7 @@ def test_worker_failure_gives_one_line_or_traceback(tmp_path):
     command = ["run", "x.toml", "--allow-code", "--executor", "processes"]
     command += ["--set", "executor.workers=1"]  # with two, it is chance which one fails first
     (line,) = run_fadas(*command, cwd=tmp_path, code=2).stderr.splitlines()
-    assert line.endswith("failed in its worker process: IndexError: Target 10 is out of bounds.")
+    assert line.endswith("failed in its worker process: IndexError: Target -5 is out of bounds.")
     debug = run_fadas(*command, cwd=tmp_path, code=2, FADAS_DEBUG="1")
     assert debug.stderr.splitlines()[-1] == line
     assert "in cross_entropy" in debug.stderr, "the worker's own traceback"

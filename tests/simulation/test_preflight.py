@@ -100,7 +100,7 @@ def fail(step):
     [
         ({"step_size": lambda step: "much"}, "a step size must return a number, got str"),
         ({"combine": Trimmed(trim=2)}, "trim must be below half of the buffer (3 updates), got 2"),
-        ({"step_size": fail}, "cannot be trained: ValueError: this does not work (test_preflight.py:90)"),
+        ({"step_size": fail}, "cannot be trained: ValueError: this does not work (test_preflight.py:95)"),
     ],
 )
 def test_refusal_names_exception_type_only_of_foreign_errors(task, parts, message):

@@ -75,14 +75,13 @@ class Record:
         return {key: value for key, value in asdict(self).items() if key != "wall"}
 
 
-def initial_record(metrics: dict[str, float], privacy: dict[str, float] | None = None) -> Record:
+def initial_record(metrics: dict[str, float]) -> Record:
     """Return the record of the initial model.
 
     Args:
         metrics: What was measured on the test data.
-        privacy: Epsilon and delta spent so far, with differential privacy.
     """
-    return Record(0, 0.0, 0.0, 0, 0.0, (), math.nan, 0, 0, {}, privacy, metrics)
+    return Record(0, 0.0, 0.0, 0, 0.0, (), math.nan, 0, 0, {}, None, metrics)
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,7 @@ def _describe(algorithm: object) -> dict[str, str]:
     parts = {**vars(algorithm)}
     if parts.get("statistics", 0) is None:
         parts["statistics"] = 1.0
-    if parts.get("companion", 0) is None:  # earlier versions had none
-        del parts["companion"]
+    for name in ("companion", "baseline"):  # earlier versions had none
+        if parts.get(name, 0) is None:
+            del parts[name]
     return {"type": type(algorithm).__qualname__, **{name: words(part) for name, part in parts.items()}}

@@ -127,7 +127,7 @@ class OwnModels:
             for name, tensor in (("params", model.params), ("buffers", model.buffers))
         }
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_models(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the models from the tensors that `save` returned.
 
         Raises:

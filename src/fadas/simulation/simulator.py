@@ -120,7 +120,7 @@ class Simulation:
         """The record of the initial model. The first access, which must come before the run, evaluates it."""
         assert not self._begun
         metrics = self._evaluate()
-        return initial_record(metrics, self.server.privacy) if metrics else None
+        return initial_record(metrics) if metrics else None
 
     @property
     def finished(self) -> list[Update]:
@@ -229,15 +229,9 @@ class Simulation:
         self.progress.wall = time.perf_counter() - begin
         value = self.metric.value(self.metrics)
         self.complete = self.target is not None and value is not None and self.metric.reaches(value, self.target)
-        return self.progress.record(
-            self.server,
-            step,
-            eta,
-            self._span,
-            time=now.time,
-            wall=self.progress.wall,
-            train_loss=loss,
-            metrics=self.metrics,
+        wall, metrics = progress.wall, self.metrics
+        return progress.record(
+            self.server, step, eta, self._span, time=now.time, wall=wall, train_loss=loss, metrics=metrics
         )
 
     def _span(self, job: Job) -> Span:

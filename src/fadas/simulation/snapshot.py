@@ -102,7 +102,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     kept = _load_kept(tensors, like, plan.clients)
     _require_whole(kept, getattr(simulation.executor, "local", None))
     if simulation.own:
-        simulation.own.load(tensors)
+        simulation.own.load_models(tensors)
     load_server(server, tensors, values)
     versions[ledger.version] = server.model  # the current version is held only once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}

@@ -82,20 +82,6 @@ _SETTINGS = (
         "3600.0",
     ),
     (
-        "sinks",
-        "string",
-        '""',
-        "Trackers that also receive the run, with commas between them. They need a `folder`.",
-        '"wandb,mlflow"',
-    ),
-    (
-        "sinks-*",
-        "string, number or true or false",
-        "",
-        "A setting of a sink: the name of the sink, then that of its argument.",
-        '"stragglers"',
-    ),
-    (
         "folder",
         "string",
         "",
