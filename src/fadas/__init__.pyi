@@ -19,6 +19,7 @@ from .algorithms.presets import (
     CA2FL as CA2FL,
     FADAS as FADAS,
     FADAS_DA as FADAS_DA,
+    Centralised as Centralised,
     FedAdagrad as FedAdagrad,
     FedAdam as FedAdam,
     FedAMS as FedAMS,
@@ -26,6 +27,7 @@ from .algorithms.presets import (
     FedAvg as FedAvg,
     FedBuff as FedBuff,
     FedYogi as FedYogi,
+    LocalOnly as LocalOnly,
 )
 from .core.ledger import Job as Job, Ledger as Ledger, Schedule as Schedule, Step as Step
 from .core.metrics import Metric as Metric

@@ -39,6 +39,7 @@ from fadas.algorithms.presets import (
     FADAS_DA,
     SCAFFOLD,
     AsyncSCAFFOLD,
+    Centralised,
     FedAdagrad,
     FedAdam,
     FedAMS,
@@ -49,6 +50,7 @@ from fadas.algorithms.presets import (
     FedNova,
     FedProx,
     FedYogi,
+    LocalOnly,
 )
 from fadas.algorithms.privacy import Private
 from fadas.algorithms.robust import Clipped, Median, Trimmed
@@ -81,6 +83,7 @@ __all__ = [
     "Algorithm",
     "AsyncSCAFFOLD",
     "Calibrated",
+    "Centralised",
     "Clipped",
     "Combine",
     "Companion",
@@ -101,6 +104,7 @@ __all__ = [
     "FedYogi",
     "Hinge",
     "InverseSqrt",
+    "LocalOnly",
     "Mean",
     "Median",
     "Mixing",

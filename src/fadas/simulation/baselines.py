@@ -119,7 +119,7 @@ class OwnModels:
                 found[name][client] = values[client]
         return found
 
-    def save(self) -> dict[str, Tensor]:
+    def to_tensors(self) -> dict[str, Tensor]:
         """Return the models as tensors by name."""
         return {
             f"{_PREFIX}{client}.{name}": tensor
@@ -127,8 +127,8 @@ class OwnModels:
             for name, tensor in (("params", model.params), ("buffers", model.buffers))
         }
 
-    def load_models(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the models from the tensors that `save` returned.
+    def take_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the models from the tensors that `to_tensors` returned.
 
         Raises:
             ValueError: They are not those of this run's clients.

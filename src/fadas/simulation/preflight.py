@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.step_sizes import DelayAdaptive
+from fadas.core.interval import Interval
 from fadas.core.ledger import Job
 from fadas.core.metrics import Metric, choose_metric
 from fadas.core.model import Update
@@ -63,6 +64,20 @@ def check_run(
         update = _try_one_step(flat, plan, task, algorithm, local)
     warn_of_idle_cap(plan, algorithm, label)
     return sum(vector.nbytes for vector in update.kept.values())
+
+
+def clients_interval(task: Task, value: int | str | Interval | None) -> Interval | None:
+    """Return the interval between evaluations of clients. None: clients are not evaluated.
+
+    Raises:
+        ConfigError: The task has no test data of clients.
+    """
+    if value is None:
+        return None
+    if task.client_test is None:
+        needs = "clients_eval_every needs test data of each client's own, and the task has none"
+        raise ConfigError(f"{needs}. Set task.client_test = 0.2, or give fadas.Task the argument client_test")
+    return Interval.parse(value, "clients_eval_every")
 
 
 def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm, local: LocalSGD) -> Update:

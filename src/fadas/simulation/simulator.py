@@ -23,16 +23,11 @@ from fadas.executors.torch_settings import torch_threads
 from fadas.simulation.baselines import OwnModels, task_of
 from fadas.simulation.faulty_updates import apply_faults
 from fadas.simulation.planner import ARRIVED, EXPIRED, Plan, replan
-from fadas.simulation.preflight import check_run
+from fadas.simulation.preflight import check_run, clients_interval
 from fadas.tasks.task import Task
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import start_of_job
 from fadas.training.sgd import LocalSGD
-
-NO_CLIENT_TESTS = (
-    "clients_eval_every needs test data of each client's own, and the task has none. Set task.client_test = 0.2, or "
-    "give fadas.Task the argument client_test"
-)
 
 
 @dataclass
@@ -94,11 +89,11 @@ class Simulation:
         target: float | None,
         checks: Checks | None = None,
         metric: Metric | None = None,
-        clients_eval_every: int | str | Interval | None = None,
+        clients_eval_every: Interval | None = None,
     ) -> None:
         self.plan, self.task, self.executor = plan, task, executor
         self.eval_every, self.target = Interval.parse(eval_every), target
-        self.clients_eval_every = _parse_optional(clients_eval_every)
+        self.clients_eval_every = clients_eval_every
         self.metric = metric or choose_metric(task.measured)
         self._flat = FlatModule(task.module(plan.seed), executor.device)
         self.server = Server(algorithm, plan.ledger(), self._flat.read(), checks)
@@ -292,10 +287,6 @@ class Simulation:
                 self.executor.submit(job, start, int(self.plan.due[job.id]))
 
 
-def _parse_optional(value: int | str | Interval | None) -> Interval | None:
-    return None if value is None else Interval.parse(value, "clients_eval_every")
-
-
 def simulate(
     plan: Plan,
     task: Task,
@@ -408,10 +399,8 @@ def prepare(
     The executor gets local training as the algorithm does it.
     """
     metric = metric or choose_metric(task.measured)
-    interval = _parse_optional(clients_eval_every)
+    interval = clients_interval(task, clients_eval_every)
     kept = check_run(plan, task, algorithm, local, device, target, metric, label)
-    if interval and task.client_test is None:
-        raise ConfigError(NO_CLIENT_TESTS)
     executor = make_executor(algorithm.local_training(local))
     try:
         executor.preflight()

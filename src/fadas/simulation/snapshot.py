@@ -65,7 +65,7 @@ def take(simulation: Simulation) -> State:
         tensors |= save_vectors(f"version.{version}.vectors.", model.vectors)
     for client, vectors in simulation.kept.items():
         tensors |= save_vectors(f"client.{client}.", vectors)
-    own = simulation.own.save() if simulation.own else {}
+    own = simulation.own.to_tensors() if simulation.own else {}
     return {**tensors, **own, **finished}, values
 
 
@@ -102,7 +102,7 @@ def restore(simulation: Simulation, tensors: Mapping[str, Tensor], values: Mappi
     kept = _load_kept(tensors, like, plan.clients)
     _require_whole(kept, getattr(simulation.executor, "local", None))
     if simulation.own:
-        simulation.own.load_models(tensors)
+        simulation.own.take_tensors(tensors)
     load_server(server, tensors, values)
     versions[ledger.version] = server.model  # the current version is held only once
     server.ledger, server.base = ledger, {job.id: versions[job.version - (job.id in late)] for job in running}
