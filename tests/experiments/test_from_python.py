@@ -174,7 +174,7 @@ def test_comparison_goes_by_any_metric(tmp_path):
     )
     results = fadas.compare(task, {"a": METHODS["mine"]}, plan=PLAN, executor="inline", folder=tmp_path)
     summary = json.loads((tmp_path / "a-0" / "summary.json").read_text())
-    assert (summary["metric"], summary["better"], summary["format"]) == ("rmse", "lower", "number")
+    assert (summary["metric"], summary["better"], summary["metric_format"]) == ("rmse", "lower", "number")
     assert summary["final"] == pytest.approx(results.frame()["score"][0])
     assert "accuracy" not in summary
 

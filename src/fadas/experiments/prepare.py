@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -14,8 +13,7 @@ from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.settings import RunConfig
 from fadas.runs.serialization import to_json
-from fadas.simulation.baselines import task_of
-from fadas.simulation.delays import Delays
+from fadas.simulation.baselines import plan_for, task_of
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
@@ -75,14 +73,11 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     """
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
-    if config.algorithm.baseline == "centralised":  # nothing is delayed or lost
-        if config.run.steps is None and config.run.updates is None:
-            raise ConfigError(f"algorithms.{config.label}: centralised training has no virtual time; set run.updates")
-        config, limits["time"] = replace(config, delays=Delays(config.delays.model)), None
-        sizes = None
+    one = config.algorithm
     try:
-        _check_time(config, sizes)
-        return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
+        if one.baseline != "centralised":
+            _check_time(config, sizes)
+        return plan_for(one, config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
     except ValueError as error:
         raise ConfigError(f"algorithms.{config.label}: {error}") from None
     except ArithmeticError:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.core.ledger import Schedule
 from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, FadasWarning
@@ -30,7 +31,8 @@ from fadas.registry import Table
 from fadas.runs.folder import Finished, claim
 from fadas.runs.reader import Run, read_run
 from fadas.runs.sinks import check_sinks, make_sinks
-from fadas.simulation import planner, simulator
+from fadas.simulation import simulator
+from fadas.simulation.baselines import plan_for
 from fadas.simulation.planner import Plan
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
@@ -250,9 +252,8 @@ class _Batch:
             schedule = replace(schedule, per_client=given.schedule.per_client, excess=given.schedule.excess)
             steps, time = given.limits
             updates = None if steps is None else steps * given.schedule.buffer
-            return planner.plan(
-                schedule, given.clients, given.delays, updates=updates, time=time, seed=item.seed, sizes=given.sizes
-            )
+            limits = {"updates": updates, "time": time, "sizes": given.sizes}
+            return _plan(item, schedule, {"clients": given.clients, "delays": given.delays, **limits})
         if isinstance(given, Mapping):
             if unknown := [key for key in given if key not in _PLAN_KEYS]:
                 raise ConfigError(f"plan has no key {unknown[0]!r}; known: {', '.join(_PLAN_KEYS)}")
@@ -260,7 +261,7 @@ class _Batch:
             if missing := [key for key in ("concurrency", "buffer", "clients") if key not in options]:
                 raise ConfigError(f"plan needs the key {missing[0]!r}")
             schedule = algorithm.schedule(options.pop("concurrency"), options.pop("buffer"))
-            return planner.plan(schedule, **options, seed=item.seed)
+            return _plan(item, schedule, options)
         return given(algorithm, item.seed)
 
     def make_task(self, seed: int) -> Task:
@@ -291,6 +292,13 @@ class _Batch:
             simulation.executor.close()
             return
         execute(config, simulation, claimed)
+
+
+def _plan(item: _Item, schedule: Schedule, options: Mapping[str, Any]) -> Plan:
+    try:
+        return plan_for(item.algorithm, schedule, seed=item.seed, **options)
+    except ValueError as error:
+        raise ConfigError(f"{item.label}: {error}") from None
 
 
 def _describe_metric(metric: str | Metric | None) -> dict[str, Any]:
