@@ -154,7 +154,7 @@ def test_centralised_training_is_sgd_on_one_model():
 def test_centralised_refuses_jobs_at_the_same_time():
     task = make_task()
     plan = make_plan(Centralised(), len(task.clients), schedule=fadas.Schedule(5, 3))
-    with pytest.raises(ConfigError, match="centralised training takes one job at a time: .* got concurrency 5 and"):
+    with pytest.raises(ConfigError, match=r"centralised training takes one job at a time: .* got concurrency 5 and"):
         fadas.simulate(plan, task, Centralised(), LOCAL)
 
 
@@ -170,7 +170,7 @@ def test_comparison_from_python_delays_and_loses_nothing_of_centralised(as_templ
     assert centralised.dropped + centralised.expired == 0
     if not as_template:
         time = {key: value for key, value in settings.items() if key != "updates"} | {"time": 100.0}
-        with pytest.raises(ConfigError, match="^centralised: centralised training has no virtual time; set"):
+        with pytest.raises(ConfigError, match=r"^centralised: centralised training has no virtual time; set"):
             fadas.compare(task, {"centralised": Centralised()}, plan=time, local=LOCAL)
 
 

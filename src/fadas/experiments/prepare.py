@@ -11,7 +11,7 @@ from fadas.core.metrics import Metric, choose_metric
 from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
-from fadas.experiments.settings import RunConfig
+from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.runs.serialization import to_json
 from fadas.simulation.baselines import plan_for, task_of
 from fadas.simulation.planner import Plan, plan
@@ -160,8 +160,7 @@ def metric_of(config: RunConfig, task: Task) -> Metric:
         ConfigError: The task does not measure it, or the target does not go with it.
     """
     run = config.run
-    if run.target is not None and task.test is None:
-        raise ConfigError(f"run.target = {run.target:g} is never reached: the task has no test data")
+    require_test_data(run, task)
     metric = choose_metric(task.measured, run.metric, run.better, run.format)
     if run.target is not None:
         try:
@@ -169,6 +168,18 @@ def metric_of(config: RunConfig, task: Task) -> Metric:
         except InvalidValue as error:
             raise ConfigError(f"run.{error}") from None
     return metric
+
+
+def require_test_data(run: RunSettings, task: Task) -> None:
+    """Raise a ConfigError if a setting needs evaluations, and the task has no test data."""
+    if task.test is not None:
+        return
+    if run.target is not None:
+        raise ConfigError(f"run.target = {run.target:g} is never reached: the task has no test data")
+    if run.patience is not None:
+        raise ConfigError(f"run.patience = {run.patience} never ends a run: the task has no test data")
+    if run.keep == "best":
+        raise ConfigError('run.keep = "best" keeps no model: the task has no test data')
 
 
 def count_evaluations(interval: Interval, timeline: Plan, share: float = 1.0) -> int:

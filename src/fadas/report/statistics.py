@@ -174,9 +174,7 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def find_best(
-    values: Mapping[str, Mapping[int, float]], better: Better, baselines: Collection[str] = ()
-) -> Ranking:
+def find_best(values: Mapping[str, Mapping[int, float]], better: Better, baselines: Collection[str] = ()) -> Ranking:
     """Find the best methods, as far as the seeds can tell them apart.
 
     All pairs of methods are tested, and Holm's correction is over all pairs: which method has the best mean is seen in

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
@@ -62,6 +62,9 @@ def compare(
     eval_every: int | str = 1,
     clients_eval_every: int | str | None = None,
     target: float | None = None,
+    stop_at_target: bool = False,
+    patience: int | None = None,
+    keep: Literal["last", "best"] = "last",
     metric: str | Metric | None = None,
     checks: Checks | None = None,
     jobs: int | None = None,
@@ -86,6 +89,9 @@ def compare(
         clients_eval_every: The interval between evaluations on each client's own test data, `Task.client_test`. The
             last model is evaluated in any case. None: clients are not evaluated.
         target: A value of the metric. The results say when each run first reached it.
+        stop_at_target: End a run at the first evaluation that reaches the target.
+        patience: End a run after this many evaluations in a row without a better value of the metric. None: never.
+        keep: Which model a run's folder keeps: that of the last step, or of the best evaluation.
         metric: What the runs are judged by. None: the accuracy if it is measured, else the task's first metric.
         checks: The checks that an update must pass.
         jobs: How many runs to train at the same time. None: one per core. Only Linux trains several.
@@ -117,6 +123,9 @@ def compare(
         eval_every=eval_every,
         clients_eval_every=clients_eval_every,
         target=target,
+        stop_at_target=stop_at_target,
+        patience=patience,
+        keep=keep,
         seeds=tuple(seeds),
         sinks=check_sinks(sinks, "sinks"),
         **_describe_metric(metric),
@@ -149,12 +158,17 @@ class Results:
 
     runs: list[Run] = field(repr=False)
 
-    def table(self) -> str:
-        """Return the table of `fadas report` as text, with its notes."""
+    def table(self, metric: str | None = None, columns: Sequence[str] = ()) -> str:
+        """Return the table of `fadas report` as text, with its notes.
+
+        Args:
+            metric: The metric to compare by. None: the one that the runs are judged by.
+            columns: Further columns: names of metrics, "train_loss", or "interval".
+        """
         from fadas.report.comparison import compare as compare_runs
         from fadas.report.table import table_cells, table_header, table_notes
 
-        comparison = compare_runs(self.runs)
+        comparison = compare_runs(self.runs, metric, columns)
         rows = [[title.replace("\n", " ") for title in table_header(comparison)], *table_cells(comparison)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
@@ -163,27 +177,35 @@ class Results:
     def __str__(self) -> str:
         return self.table()
 
-    def frame(self) -> pd.DataFrame:
-        """Return a pandas frame with one row for each run, as `fadas.load_runs` does."""
+    def frame(self, table: str = "runs") -> pd.DataFrame:
+        """Return a pandas frame with one row for each run, as `fadas.load_runs` does.
+
+        Args:
+            table: "runs", or "steps", "jobs" or "clients" for one row for each of these.
+        """
         from fadas.report.frames import frame_of
 
-        return frame_of(self.runs)
+        return frame_of(self.runs, table)
 
-    def plot(self, against: str = "time") -> Figure:
-        """Return a matplotlib figure of the metric, with one curve for each method.
+    def plot(self, against: str = "time", metric: str | None = None) -> Figure:
+        """Return a matplotlib figure of a metric, with one curve for each method.
 
         Args:
             against: The x axis: "time" or "updates".
+            metric: The metric, or "train_loss". None: the one that the runs are judged by.
         """
         import matplotlib
 
+        from fadas.report.comparison import TRAIN_LOSS, choose_common_metric
         from fadas.report.curves import STYLE, curves
 
         if against not in ("time", "updates"):
             raise ConfigError(f'against must be "time" or "updates", got {against!r}')
         sound = [run for run in self.runs if not run.diverged]
+        if metric not in (None, TRAIN_LOSS):
+            choose_common_metric(self.runs, metric)  # which names those that are measured
         with matplotlib.rc_context(STYLE):
-            figure = curves(sound, against) if sound else None
+            figure = curves(sound, against, metric) if sound else None
         if figure is None:
             raise ConfigError("there is nothing to plot: every run diverged, or nothing was measured")
         return figure
@@ -282,6 +304,7 @@ class _Batch:
             timeline, self.make_task(item.seed), item.algorithm, local,
             executor=self.executor, device=self.device, eval_every=self.settings.eval_every, metric=self.metric,
             checks=self.checks, clients_eval_every=self.settings.clients_eval_every,
+            target=self.settings.target if self.settings.stop_at_target else None,
         )  # fmt: skip
         settings = replace(self.settings, steps=timeline.steps, seeds=(item.seed,))
         config = make_config(
