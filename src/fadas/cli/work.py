@@ -1,6 +1,6 @@
 """What `fadas run` does with each run, in this process or in several."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,10 +47,11 @@ class Bars:
     Args:
         display: Where they are shown.
         plans: The plans of the runs that have not finished, by name.
+        timeless: The names of runs whose virtual time means nothing.
     """
 
-    def __init__(self, display: Any, plans: Mapping[str, Any]) -> None:
-        self.display = display
+    def __init__(self, display: Any, plans: Mapping[str, Any], timeless: Collection[str] = ()) -> None:
+        self.display, self._timeless = display, timeless
         self._sizes = {id: int(plan.statistics()["updates"]) for id, plan in plans.items()}
         self._done = dict.fromkeys(self._sizes, 0)
         self._finished = 0
@@ -75,7 +76,7 @@ class Bars:
         if ended.summary.diverged is None and not ended.skipped:
             if id not in self._bars:
                 self.begin(id)
-            self._bars[id].finish(_describe(ended.summary), ended.summary.updates)
+            self._bars[id].finish(_describe(ended.summary, id in self._timeless), ended.summary.updates)
         self._finished += 1
         self._count(id, self._sizes[id])
 
@@ -201,9 +202,11 @@ def _describe_skipped(name: str, folder: Path) -> str:
     return f"{name}: skipped, it has finished in {folder} ({advice})"
 
 
-def _describe(summary: Any) -> str:
+def _describe(summary: Any, timeless: bool) -> str:
     """Return a summary on one line."""
-    parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates", f"virtual time {summary.time:.1f}"]
+    parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates"]
+    if not timeless:
+        parts.append(f"virtual time {summary.time:.1f}")
     if measured := _measured(summary.judged_by, summary.metrics):
         parts.append(measured)
     if refused := sum(summary.refused.values()):

@@ -1,11 +1,13 @@
 """The evaluation of a deployment's models: when it is due, and what it measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flwr.app import ArrayRecord, MetricRecord
 
 from fadas.core.interval import Interval, Position
+from fadas.core.metrics import Metric
 from fadas.core.records import Record
+from fadas.errors import ConfigError
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -37,6 +39,25 @@ class Evaluator:
         if self._function is None:
             return False
         return self._interval.is_due(before, self._position) or record.step == self._steps
+
+    def check_initial(self, metrics: Mapping[str, float], metric: Metric | None, target: float | None) -> None:
+        """Refuse, before the first job, a metric that the function does not measure, and a target that is no goal.
+
+        Args:
+            metrics: What the function measured of the initial model.
+            metric: What the user wants the run to be judged by.
+            target: A value of the metric to reach.
+
+        Raises:
+            ConfigError: The message says what is measured.
+        """
+        if metric is None:
+            return
+        if metric.name not in metrics:
+            found = ", ".join(metrics) or "nothing"
+            raise ConfigError(f"metric: evaluate_fn does not measure {metric.name!r}; it measures: {found}")
+        if target is not None and (why := metric.why_reached(target, metrics)):
+            raise ConfigError(f"target = {target:g} is reached before the run: {why}")
 
     @property
     def is_idle(self) -> bool:

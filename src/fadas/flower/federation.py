@@ -148,6 +148,8 @@ class Federation:
         server, steps = self.server, self.steps
         if not (self.evaluator.is_idle or server.state.version):
             self.initial = self._evaluate(0)
+            if self.initial is not None:
+                self.evaluator.check_initial(self.initial, self.options.metric, self.options.target)
         if self.unpublished and self.journal:
             self._publish(self.unpublished)
             self.journal.checkpoint(self.progress.updates, self.state())
