@@ -10,7 +10,7 @@ import pytest
 
 from fadas.errors import FadasWarning
 from fadas.experiments.parallel_runs import run_in_processes
-from helpers.importable import count_threads, terminate_at_exit, warn_of
+from helpers.importable import count_threads, report_twice, terminate_at_exit, warn_of
 
 
 def test_cores_are_shared_and_exceptions_that_cannot_be_pickled_are_reported(monkeypatch):
@@ -30,6 +30,15 @@ def test_warnings_of_workers_are_shown_once_in_the_parent():
     assert sorted(str(warning.message) for warning in caught) == ["one", "two"]
     assert all(warning.category is FadasWarning for warning in caught)
     assert sorted(result for _, result in results) == ["", "one two", "two one"]
+
+
+def test_progress_of_workers_arrives_before_the_result():
+    seen = []
+    for item, result in run_in_processes(report_twice, [10, 20], 2, lambda *progress: seen.append(progress)):
+        assert result == -item
+        assert [progress for of, progress in seen if of == item] == [item, item + 1]
+    assert report_twice(30) == -30, "nobody to tell in this process"
+    assert len(seen) == 4
 
 
 def test_worker_that_is_terminated_while_it_exits_prints_nothing(capfd):

@@ -9,6 +9,7 @@ import warnings
 import torch
 
 from fadas.errors import FadasWarning
+from fadas.experiments.parallel_runs import report_progress
 
 
 class PlainStepSize:
@@ -47,6 +48,13 @@ def count_threads(item):
     if item == "not pickled":
         raise NotPickled
     return torch.get_num_threads()
+
+
+def report_twice(item):
+    """Tell the parent of two numbers."""
+    report_progress(item)
+    report_progress(item + 1)
+    return -item
 
 
 def terminate_at_exit(item):

@@ -111,7 +111,8 @@ def run(
         else:
             attempt = Work(root, mode, finished, {c.id: c for c in configs}, tasks, plans, bars)
         queue = RunQueue(items, lambda item: item.id, display.say)
-        for item, ended in queue.run(attempt, min(jobs, max(1, len(pending)))):
+        workers = min(jobs, max(1, len(pending)))
+        for item, ended in queue.run(attempt, workers, lambda item, progress: bars.update(item.id, *progress)):
             bars.end(item.id, ended)
             summary = ended.summary
             if summary.diverged is not None:

@@ -1,11 +1,14 @@
 """What `fadas run` does with each run, in this process or in several."""
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fadas.errors import Busy
+
+_PAUSE = 0.2  # seconds between two messages of a process about its progress
 
 
 class Item(NamedTuple):
@@ -64,6 +67,8 @@ class Bars:
 
     def update(self, id: str, updates: int, note: str | None) -> None:
         """Show how far a run is."""
+        if id not in self._bars:
+            self.begin(id)
         self._bars[id].update(updates, note)
         self._count(id, updates)
 
@@ -155,8 +160,24 @@ class ParallelWork:
         again = self.mode == "overwrite" and summary.exists() and summary.stat().st_mtime > self.begun
         task = make_task(config)
         mode = "resume" if again else self.mode
-        ended = run_one(config, folder, mode, task, make_plan(config, task), lambda metric: lambda r: None, said.append)
+        ended = run_one(config, folder, mode, task, make_plan(config, task), _tell_parent, said.append)
         return ended._replace(said=[*said, *ended.said])
+
+
+def _tell_parent(metric: Any) -> Callable[[Any], None]:
+    """Return what tells the parent process of records: their updates, and the last value of the metric."""
+    from fadas.experiments.parallel_runs import report_progress
+
+    last, note = time.monotonic(), None
+
+    def tell(record: Any) -> None:
+        nonlocal last, note
+        note = _measured(metric, record.metrics) or note
+        if time.monotonic() - last > _PAUSE:
+            last = time.monotonic()
+            report_progress((record.updates, note))
+
+    return tell
 
 
 def run_one(config: Any, folder: Path, mode: Any, task: Any, plan: Any, begin: Any, say: Any) -> Ended:
