@@ -56,7 +56,7 @@ class Federation:
         steps: int,
     ) -> None:
         self.options, self.grid, self.train_config, self.steps = options, grid, train_config, steps
-        self.evaluator = Evaluator(evaluate, options.interval, steps)
+        self.evaluator = Evaluator(evaluate, options.interval, steps, options.metric, options.target)
         self.layout = ArrayLayout(initial, options.trainable)
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
         self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)
@@ -148,8 +148,6 @@ class Federation:
         server, steps = self.server, self.steps
         if not (self.evaluator.is_idle or server.state.version):
             self.initial = self._evaluate(0)
-            if self.initial is not None:
-                self.evaluator.check_initial(self.initial, self.options.metric, self.options.target)
         if self.unpublished and self.journal:
             self._publish(self.unpublished)
             self.journal.checkpoint(self.progress.updates, self.state())
