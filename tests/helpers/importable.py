@@ -50,13 +50,6 @@ def count_threads(item):
     return torch.get_num_threads()
 
 
-def report_twice(item):
-    """Tell the parent of two numbers."""
-    report_progress(item)
-    report_progress(item + 1)
-    return -item
-
-
 def terminate_at_exit(item):
     """Let this process get SIGTERM when it exits."""
     atexit.register(os.kill, os.getpid(), signal.SIGTERM)
@@ -64,7 +57,8 @@ def terminate_at_exit(item):
 
 
 def warn_of(item):
-    """Warn of each word of the item."""
+    """Warn of each word of the item, and report it as progress."""
     for word in item.split():
+        report_progress(word)
         warnings.warn(word, FadasWarning, stacklevel=1)
     return item

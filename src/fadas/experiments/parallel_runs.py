@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections import deque
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 from fadas.errors import ConfigError, FadasWarning, Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE = 5.0  # seconds
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -153,7 +155,7 @@ def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
     torch.set_num_threads(threads)
     warnings.showwarning = partial(_send_warning, pipe, warnings.showwarning)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is open is closed
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         with suppress(EOFError, ConnectionError):
             while True:
@@ -181,8 +183,14 @@ def _send_warning(
         show(message, category, *place)
 
 
-def _end_with_parent() -> None:
-    """End with the parent. A parent that is killed cannot end its workers."""
+def end_with_parent() -> None:
+    """End this process by SIGTERM when its parent ends. A parent that is killed cannot end its workers."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_PATIENCE)  # the first signal may only have ended a run, which writes its checkpoint
