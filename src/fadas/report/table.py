@@ -108,6 +108,8 @@ def table_notes(comparison: Comparison) -> list[str]:
     spread = "; ± is the sample standard deviation" if any(row.seeds > 1 for row in comparison.rows) else ""
     counts = {row.seeds for row in comparison.rows}
     seeds = f" over {counts.pop()} seeds" if spread and len(counts) == 1 else " over the seeds" if spread else ""
+    if not any(comparison.evaluations):
+        return ["nothing was measured: the task has no test data, or no value is a number"]
     notes = [f"final {name}: mean of {_last(comparison)}{spread}{seeds}"]
     if comparison.target is not None and spread:
         notes.append(f"time to {target_text(comparison.metric, comparison.target)}: median{seeds}")
