@@ -165,3 +165,8 @@ def test_label_of_two_folders_gets_names_of_folders():
     assert [row.algorithm for row in compare(runs).rows] == ["fast (one)", "slow", "fast (two)"]
     deep = join_folders({Path("a/runs"): [FAST_RUN], Path("b/runs"): [FAST_RUN]})
     assert [run.label for run in deep] == ["fast (a/runs)", "fast (b/runs)"]
+
+
+def test_runs_without_measurements_say_so():
+    comparison = compare([make_run("a", [(1, 2, None), (2, 4, None)], target=None)])
+    assert table_notes(comparison) == ["nothing was measured: the task has no test data, or no value is a number"]

@@ -89,6 +89,21 @@ class Metric:
             limits = " and ".join(limit for limit in (least, most) if limit and "inf" not in limit)
             raise InvalidValue("target", f"must be {limits or 'a number'} for {self.name}, got {target:g}{hint}")
 
+    def why_reached(self, target: float, initial: Mapping[str, float | None] | None) -> str | None:
+        """Return why a target says nothing: the initial model reaches it already, as if the direction were mistaken.
+
+        Args:
+            target: The target.
+            initial: The metrics of the initial model.
+
+        Returns:
+            The reason, or None if the initial model does not reach the target.
+        """
+        value = self.value(initial)
+        if value is None or not self.reaches(value, target):
+            return None
+        return f"the initial model has {self.name} {self.text(value)}, and {self.better} is better"
+
     def text(self, value: float | None) -> str:
         """Return a value as text: "45.7%" or "0.4567"; "-" for None."""
         if value is None:

@@ -24,6 +24,7 @@ from fadas.flower.arrays import Trainable, is_trainable
 from fadas.registry import Registry, Table, build, check_arguments, default_arguments, lookup, parameters_of
 from fadas.runs.sinks import Sink, check_sinks, make_sinks
 from fadas.tasks import TASKS
+from fadas.tasks.metrics import choose_metrics
 from fadas.tasks.task import Task, set_weights
 from fadas.tasks.weights import take_weights
 from fadas.training.settings import local_from_table
@@ -258,7 +259,8 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
     Args:
         config: The run config. `task` is a name of `fadas list`, or the user's own function as "module:function".
             `task-*` are its arguments, `num-partitions` is the number of clients. `task-weights` is a safetensors file
-            with the weights that training starts from.
+            with the weights that training starts from. `task-metrics` holds names of ready metrics, with commas between
+            them.
 
     Raises:
         ConfigError: The task cannot be found, or does not take these arguments. Or the weights do not fit the network.
@@ -271,11 +273,14 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
     table = {key.removeprefix("task-").replace("-", "_"): config[key] for key in config if key.startswith("task-")}
     takes, _ = parameters_of(make, name)
     weights = take_weights(table, takes, "task-")
+    names = str(table.pop("metrics", "")) if "metrics" not in takes else ""
     common = {"clients": int(config["num-partitions"]), "seed": int(config.get("seed", 0))}
     given = {key: value for key, value in common.items() if key in takes}
     task = build(make, {**given, **table}, "task")
     if not isinstance(task, Task):
         raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
+    if names:
+        task.metrics = choose_metrics([one.strip() for one in names.split(",")])
     if weights:
         set_weights(task, weights, common["seed"], "task-weights")
     return task

@@ -130,8 +130,8 @@ class AsyncStrategy(Strategy):
                 `algorithm-combine`, `algorithm-optimizer` and `algorithm-step-size` exchange a part of it, and
                 `algorithm-combine-*` are parameters of the part. `concurrency`, `buffer` and `per-client` are the
                 schedule. `sinks` holds names of sinks, with commas between them, and `sinks-wandb-*` are arguments of
-                the sink "wandb". `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `target` and
-                `folder` are options of the strategy.
+                the sink "wandb". `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `format`,
+                `target` and `folder` are options of the strategy.
             options: Other options of the strategy.
 
         Example:
@@ -140,7 +140,8 @@ class AsyncStrategy(Strategy):
         algorithm = algorithm_from_run_config(config)
         schedule = schedule_from_run_config(config, algorithm)
         if name := str(config.get("metric", "")):
-            options["metric"] = Metric(name, config.get("better") or None)  # pyright: ignore[reportArgumentType]
+            shown: Any = [config.get(key) or None for key in ("better", "format")]
+            options["metric"] = Metric(name, *shown)
         # In a run config an empty string says "not set"; 0 is a number like any other.
         given: dict[str, Any] = {
             key.replace("-", "_"): kind(config[key])

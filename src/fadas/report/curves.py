@@ -104,7 +104,7 @@ def _points_of_frame(frame: Any, axis: str, column: str) -> dict[str, list[np.nd
         names = frame["algorithm"].astype(str) + " (" + frame["experiment"].astype(str) + ")"
         frame = frame.assign(algorithm=names)
     points: dict[str, list[np.ndarray]] = {}
-    for (name, _), part in frame.dropna(subset=[column]).groupby(keys, sort=False):
+    for (name, _), part in frame.dropna(subset=[column, axis]).groupby(keys, sort=False):
         points.setdefault(str(name), []).append(part.sort_values(axis)[[axis, column]].to_numpy(float))
     return points
 

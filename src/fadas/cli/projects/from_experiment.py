@@ -26,7 +26,11 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
     config = resolve(tables, label, experiment_seeds(tables)[0])
     own = {key: value for key, value in config.tables["algorithms"][label].items() if key != "schedule"}
     task = {key: value for key, value in config.tables["task"].items() if key != "clients"}
+    if isinstance(task.get("metrics"), list | tuple):
+        task["metrics"] = ",".join(task["metrics"])
     schedule, run = config.schedule, config.run
+    config.algorithm.deployed()  # refuses baselines
+    judged = {key: getattr(run, key) for key in ("metric", "better", "format", "target")}
     settings = {
         "task": task.pop("name"),
         **_flatten("task", task),
@@ -40,6 +44,7 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
         **_local_settings(config.tables["local"]),
         "seed": config.seed,
         "eval-every": run.eval_every,
+        **{key: value for key, value in judged.items() if value is not None},
     }
     algorithm = algorithm_from_run_config(settings)
     if algorithm != config.algorithm:
