@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from fadas.core.records import Record
 from fadas.errors import ConfigError, FadasWarning, first_line, place_of
-from fadas.runs.folder import CONFIG, METRICS, MODEL, PARTITION, SINK_NOTES, SUMMARY
+from fadas.runs.folder import CLIENTS, CONFIG, METRICS, MODEL, PARTITION, SINK_NOTES, SUMMARY
 from fadas.runs.formats import FORMAT, upgrade_table
 from fadas.runs.reader import written_records
 from fadas.runs.serialization import from_table, parse_json, to_json, write_text
@@ -247,7 +247,7 @@ def name_of_run(folder: Path, settings: Mapping[str, Any]) -> str:
 
 def result_files(folder: Path) -> list[Path]:
     """Return the files of a run that has ended, without its model."""
-    return [path for name in (CONFIG, METRICS, SUMMARY, PARTITION) if (path := folder / name).exists()]
+    return [path for name in (CONFIG, METRICS, CLIENTS, SUMMARY, PARTITION) if (path := folder / name).exists()]
 
 
 def model_of_run(folder: Path) -> Path | None:
