@@ -1,5 +1,6 @@
 """What all sinks share: the contract, the guard that keeps their failures from the run, and how trackers resume."""
 
+import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,8 @@ class Guard:
             getattr(self._sink, method)(*arguments)
         except Exception as error:  # a sink may be the user's own, and trackers fail in many ways
             self._works = False
-            name, reason = type(self._sink).__name__, f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
+            line = re.sub(r"//[^/@\s]*@", "//", first_line(error))  # an address may hold a password
+            name, reason = type(self._sink).__name__, f"{type(error).__name__}: {line}{place_of(error)}"
             text = f"the sink {name} failed in {method}(): {reason}; the run continues without this sink"
             warnings.warn(text, FadasWarning, stacklevel=2)
 
