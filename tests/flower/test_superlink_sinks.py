@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")
-MlflowClient = pytest.importorskip("mlflow").MlflowClient
-
+pytest.importorskip("mlflow")
 from helpers.cli import run_fadas
 from helpers.folders import read_initial, read_records
 from helpers.superlink import SIMULATION, SLOW, make_app, wait_for
@@ -48,11 +47,15 @@ def test_deployment_is_judged_by_metric_and_sent_to_trackers(start_superlink, tm
     assert all(text in shown for text in ("final macro_f1: mean of the last 5", "time to", "top3")), shown
     assert "top3" in (runs / "report.html").read_text()
 
+    from mlflow import MlflowClient
+
     client = MlflowClient(store)
 
     def find_run():
         (experiment,) = [found for found in client.search_experiments() if found.name == "runs"]
-        return next((run for run in client.search_runs([experiment.experiment_id]) if run.info.status != "RUNNING"), None)
+        return next(
+            (run for run in client.search_runs([experiment.experiment_id]) if run.info.status != "RUNNING"), None
+        )
 
     run = wait_for(find_run, "the run in MLflow")  # the trackers are closed after the summary is written
     assert run.info.status == "FINISHED"

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fadas.report.curves import average
 from fadas.report.figures import curves, delays, figures, labels, save_figures, step_sizes, timeline
+from fadas.report.figures.curves import average
 from fadas.report.html import page
 from fadas.report.looks import COLOURS, looks_of
 from helpers.folders import FAST_RUN, SLOW_RUN, draw_axes, make_run

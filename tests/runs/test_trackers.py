@@ -328,7 +328,7 @@ def test_mlflow_does_not_wait_long_for_a_deaf_server(trackers, tmp_path, monkeyp
             raise ConnectionError(os.environ.get("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "as many as MLflow likes"))
 
     monkeypatch.setattr("mlflow.MlflowClient", Deaf)
-    with pytest.raises(ConnectionError, match="^3$"):
+    with pytest.raises(ConnectionError, match=r"^3$"):
         MLflow().open(tmp_path, {})
     assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
 

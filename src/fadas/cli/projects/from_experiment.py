@@ -75,7 +75,9 @@ def _sink_settings(sinks: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
     tables = [table for table in tables if table["name"] in SINKS]
     settings: dict[str, Any] = {"sinks": ",".join(table["name"] for table in tables)} if tables else {}
     for table in tables:
-        settings |= _flatten(f"sinks-{table['name']}", {key: one for key, one in table.items() if key != "name" and one != ()})
+        settings |= _flatten(
+            f"sinks-{table['name']}", {key: one for key, one in table.items() if key != "name" and one != ()}
+        )
     return settings
 
 

@@ -175,7 +175,7 @@ class Results:
         """
         import matplotlib
 
-        from fadas.report.curves import STYLE, curves
+        from fadas.report.figures.curves import STYLE, curves
 
         if against not in ("time", "updates"):
             raise ConfigError(f'against must be "time" or "updates", got {against!r}')

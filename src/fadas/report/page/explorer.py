@@ -14,10 +14,10 @@ from typing import Any
 
 from fadas.core.metrics import Metric
 from fadas.report.comparison import describe_metric
+from fadas.report.figures.timeline import ClientRows
 from fadas.report.looks import Look
 from fadas.report.statistics import t_quantile
 from fadas.report.text import show_line
-from fadas.report.timeline import ClientRows
 from fadas.runs.reader import Run
 from fadas.runs.serialization import to_json
 

@@ -28,11 +28,11 @@ from matplotlib.ticker import MaxNLocator
 from fadas.core.metrics import Metric
 from fadas.report.clients import draw_clients, draw_participation
 from fadas.report.comparison import TRAIN_LOSS, Row, choose_common_metric, compare
-from fadas.report.curves import STYLE, Data, collect_points, curves, group, percent
+from fadas.report.figures.curves import STYLE, Data, collect_points, curves, group, percent
+from fadas.report.figures.timeline import timeline
 from fadas.report.looks import DASHES, looks_of
 from fadas.report.table import target_text
 from fadas.report.text import figure_text, show_line
-from fadas.report.timeline import timeline
 from fadas.runs.reader import Run, group_runs
 
 __all__ = ["FIGURES", "STYLE", "Drawn", "curves", "delays", "figures", "labels", "lost_work", "percent", "save_figures"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -18,7 +19,7 @@ from fadas.report.text import figure_text
 from fadas.runs.reader import Run, group_runs
 
 STYLE: Any = matplotlib.rc_params_from_file(
-    f"{__file__.removesuffix('curves.py')}fadas.mplstyle", use_default_template=False
+    str(Path(__file__).parents[1] / "fadas.mplstyle"), use_default_template=False
 )
 Data = Sequence[Run] | Mapping[str, list[Run]] | Any  # Any: a pandas frame
 AXES = {"time": "virtual time", "updates": "client updates", "step": "server steps"}
