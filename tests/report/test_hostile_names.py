@@ -56,10 +56,11 @@ def test_hostile_names_are_drawn_as_png(tmp_path):
     assert find_raw("".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.svg"))) == set()
 
 
-def test_tick_labels_of_a_log_axis_are_still_formulas():
+def test_tick_labels_of_a_log_axis_are_plain_numbers():
     (axes,) = draw_axes(FAST_RUN)["eta"]
     axes.figure.draw_without_rendering()
-    assert axes.get_yticklabels()[0].get_text() == r"$\mathdefault{10^{-3}}$"
+    shown = {label.get_text() for label in axes.get_yticklabels()}
+    assert {"0.01", "0.02", "0.05", "0.1"} <= shown
 
 
 def test_users_tex_setting_does_not_run_tex_on_names():

@@ -14,7 +14,7 @@ from typing import Any
 
 from fadas.core.metrics import Metric
 from fadas.report.comparison import describe_metric
-from fadas.report.figures.timeline import ClientRows
+from fadas.report.figures.timeline import ClientRows, timeline_of
 from fadas.report.looks import Look
 from fadas.report.statistics import t_quantile
 from fadas.report.text import show_line
@@ -110,14 +110,15 @@ def _columns(points: list[Any]) -> list[list[float]]:
 
 def _timeline(run: Run) -> dict[str, Any]:
     """Return the first jobs of a run: row, client, start, duration, version and delay of each."""
-    rows = ClientRows(run)
-    jobs = [(job, record.step - 1 - job.tau) for record in run.records for job in record.jobs]
-    shown = sorted(jobs, key=lambda one: (one[0].start, one[0].id))[:_MOST_JOBS]
+    jobs = timeline_of(run)
+    rows = ClientRows(jobs)
+    shown = sorted(jobs.bars, key=lambda bar: bar.start)[:_MOST_JOBS]
     columns = [
-        (rows.row(job.client), job.client, _round(job.start), _round(job.end - job.start), version, job.tau)
-        for job, version in shown
+        (rows.row(bar.client), bar.client, _round(bar.start), _round(bar.end - bar.start), bar.version, bar.tau)
+        for bar in shown
     ]
-    return {"clock": run.clock, "jobs": [list(column) for column in zip(*columns)], "left": len(jobs) - len(shown)}
+    left = len(jobs.bars) - len(shown)
+    return {"clock": run.clock, "jobs": [list(column) for column in zip(*columns)], "left": left, "rows": rows.count}
 
 
 def _round(value: float) -> float:
