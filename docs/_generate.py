@@ -53,7 +53,7 @@ PUBLIC = {
     "figures.save_figures curves.curves figures.delays figures.step_sizes figures.lost_work timeline.timeline "
     "figures.labels statistics.describe statistics.compare_paired statistics.find_best statistics.adjust_holm "
     "statistics.median_time statistics.Sample statistics.Difference statistics.Ranking frames.load_runs "
-    "frames.load_steps frames.load_jobs export.export",
+    "frames.load_steps frames.load_jobs frames.load_clients export.export",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",
     "executors": "base.ExecutorTraits worker_pool.Pool",

@@ -40,7 +40,12 @@ from .experiments.from_python.compare import Results as Results, compare as comp
 from .experiments.from_python.simulate import simulate as simulate
 from .experiments.sweeps.from_python import sweep as sweep
 from .flower.strategy import AsyncStrategy as AsyncStrategy
-from .report.frames import load_jobs as load_jobs, load_runs as load_runs, load_steps as load_steps
+from .report.frames import (
+    load_clients as load_clients,
+    load_jobs as load_jobs,
+    load_runs as load_runs,
+    load_steps as load_steps,
+)
 from .simulation.delays import Delays as Delays, Large as Large, Mild as Mild
 from .simulation.planner import Plan as Plan, plan as plan
 from .simulation.simulator import Simulation as Simulation

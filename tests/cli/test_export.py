@@ -23,9 +23,17 @@ def test_csv_is_the_frame_of_the_runs(folder):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_tables_have_a_row_for_each_run_step_or_job(folder, table):
+def test_tables_have_a_row_for_each_run_step_job_or_client(folder, table):
     rows = list(csv.DictReader(io.StringIO(run_fadas("export", folder, "--table", table).stdout)))
-    assert len(rows) == {"runs": 1, "steps": 2, "jobs": 4}[table]
+    assert len(rows) == {"runs": 1, "steps": 2, "jobs": 4, "clients": 2}[table]
+
+
+def test_comparison_goes_by_the_metric_and_has_the_columns_that_are_asked_for(folder):
+    head, _ = run_fadas(
+        "export", folder, "--metric", "accuracy", "--columns", "train_loss, interval"
+    ).stdout.splitlines()
+    assert head.split(",")[:3] == ["algorithm", "final accuracy", "95 % interval"]
+    assert "final train_loss" in head
 
 
 def test_latex_is_a_tabular_with_escaped_text(folder):
@@ -58,8 +66,9 @@ def test_parquet_goes_to_a_file(folder):
     ("options", "message"),
     [
         (["--format", "excel"], "--format must be one of csv, latex, markdown, parquet, got 'excel'"),
-        (["--table", "clients"], "--table must be one of comparison, runs, steps, jobs, got 'clients'"),
-        (["--format", "parquet", "--table", "comparison"], "export the runs, steps or jobs as Parquet"),
+        (["--table", "rows"], "--table must be one of comparison, runs, steps, jobs, clients, got 'rows'"),
+        (["--table", "jobs", "--columns", "interval"], "further columns are for the comparison"),
+        (["--format", "parquet", "--table", "comparison"], "export the runs, steps, jobs or clients as Parquet"),
     ],
 )
 def test_mistake_gives_one_line(folder, options, message):

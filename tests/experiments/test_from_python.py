@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fadas
-from fadas.errors import ConfigError, OtherSettings
+from fadas.errors import ConfigError, FadasWarning, OtherSettings
 from fadas.experiments.from_python.describe import describe
 from fadas.runs.reader import find_runs, read_run
 from helpers.folders import read_initial, read_records
@@ -132,6 +132,12 @@ def test_comparison_has_all_methods_and_seeds(task, tmp_path):
     assert list(results.frame()["algorithm"]) == ["fadas", "fadas", "mine", "mine", "sync", "sync"]
     assert results.save(tmp_path).read_text().startswith("<!doctype html>")
     assert len(results.plot("updates").axes[0].lines) >= 3
+    assert "final loss" in results.table("loss", ["interval"])
+    assert "95 % interval" in results.table("loss", ["interval"])
+    assert results.plot("updates", "loss").axes[0].get_ylabel() == "test loss"
+    assert len(results.frame("clients")) == 6 * 8
+    with pytest.raises(ConfigError, match='do not measure "rmse"; choose one of: accuracy, loss'):
+        results.plot(metric="rmse")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -149,6 +155,25 @@ def test_comparison_continues_and_skips_finished_runs(task, tmp_path):
     before = (tmp_path / "fadas-0" / "summary.json").stat().st_mtime_ns
     assert len(fadas.compare(task, METHODS, **options).runs) == 3
     assert (tmp_path / "fadas-0" / "summary.json").stat().st_mtime_ns == before
+
+
+def test_comparison_ends_runs_early_as_a_file_does(task, tmp_path):
+    options = {"plan": PLAN, "local": LOCAL, "executor": "inline", "folder": tmp_path, "jobs": 1}
+    slow = fadas.FADAS(eta=1e-12)
+    (run,) = fadas.compare(task, {"patient": slow}, patience=2, keep="best", **options).runs
+    assert (run.summary.step, run.summary.best_step) == (2, 0)
+    (run,) = fadas.compare(task, {"reached": METHODS["mine"]}, target=0.4, stop_at_target=True, **options).runs
+    assert run.summary.time_to_target == run.summary.time > 0
+    assert run.summary.updates < 24
+    with pytest.raises(ConfigError, match='"best" keeps no model: the task has no test data'):
+        fadas.compare(replace(task, test=None), {"a": slow}, keep="best", **options)
+
+
+def test_run_ends_well_beside_a_run_of_another_metric(task, tmp_path):
+    list(simulate(task, tmp_path / "accuracy-1"))
+    with pytest.warns(FadasWarning, match=r"no report of .*judged by different metrics"):
+        list(simulate(task, tmp_path / "loss-1", metric="loss"))
+    assert (tmp_path / "loss-1" / "summary.json").exists()
 
 
 def test_comparison_makes_the_task_of_each_seed(tmp_path):
@@ -174,7 +199,7 @@ def test_comparison_goes_by_any_metric(tmp_path):
     )
     results = fadas.compare(task, {"a": METHODS["mine"]}, plan=PLAN, executor="inline", folder=tmp_path)
     summary = json.loads((tmp_path / "a-0" / "summary.json").read_text())
-    assert (summary["metric"], summary["better"], summary["format"]) == ("rmse", "lower", "number")
+    assert (summary["metric"], summary["better"], summary["metric_format"]) == ("rmse", "lower", "number")
     assert summary["final"] == pytest.approx(results.frame()["score"][0])
     assert "accuracy" not in summary
 

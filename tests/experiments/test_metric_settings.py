@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from fadas.core.metrics import Metric
+from fadas.runs.formats import FORMAT
 from fadas.runs.reader import read_run
 from helpers.cli import run_fadas
 from helpers.folders import read_initial
@@ -47,8 +49,11 @@ def test_run_goes_by_the_metric_that_is_set(experiment):
 
 
 def test_lower_loss_is_better(experiment):
-    run(experiment, 'run.metric="loss"', "run.target=2.2", 'run.keep="best"')
-    run_read = read_run(experiment.parent / "out" / "fedbuff-0")
+    run(experiment, 'run.metric="loss"', "run.target=2.2", 'run.keep="best"', 'run.format="percent"')
+    folder = experiment.parent / "out" / "fedbuff-0"
+    run_read = read_run(folder)
+    assert run_read.metric == Metric("loss", "lower", "percent")
+    assert json.loads((folder / "summary.json").read_text())["format"] == FORMAT
     values = run_read.values()
     assert run_read.summary.best == min(value for _, value in values)
     first = next(record.time for record, value in values if value <= 2.2)

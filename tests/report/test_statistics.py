@@ -90,6 +90,18 @@ def test_one_seed_marks_nothing_and_says_why():
     assert "do not vary" in find_best({"a": by_seed(0.9, 0.9), "b": by_seed(0.8, 0.8)}, "higher").reason
 
 
+def test_baselines_are_tested_but_never_the_best():
+    values = {"a": by_seed(0.5, 0.61, 0.7), "top": by_seed(0.9, 1.0, 1.15), "b": by_seed(0.1, 0.2, 0.3)}
+    ranking = find_best(values, "higher", baselines=["top"])
+    assert (ranking.winner, ranking.candidates, ranking.tested) == ("a", ("a", "b"), 3)
+    assert ranking.difference("b", "top").mean < -0.8
+    alone = find_best(values, "higher", baselines=["top", "b"])
+    assert (alone.leaders, alone.candidates, alone.tested) == ([], ("a",), 3)
+    assert alone.reason == "there are no two methods beside the baselines"
+    level = find_best({**values, "c": by_seed(0.7, 0.5, 0.6), "b": by_seed(0.5, 0.7, 0.6)}, "higher", ["top"])
+    assert level.all_level
+
+
 def test_correction_is_over_all_pairs():
     values = {name: dict(enumerate(RANDOM.normal(0.5, 0.1, 4))) for name in "abcde"}
     ranking = find_best(values, "higher")

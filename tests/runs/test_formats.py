@@ -17,7 +17,7 @@ from fadas.errors import Damaged
 from fadas.paper.results import read_result, read_search
 from fadas.runs.checkpoint import read_checkpoint
 from fadas.runs.folder import checkpoints
-from fadas.runs.formats import FORMAT, format_of
+from fadas.runs.formats import FORMAT, format_of, upgrade_table
 from fadas.runs.reader import find_runs, read_run
 from helpers.cli import ROOT, run_fadas
 from helpers.folders import read_records
@@ -122,6 +122,12 @@ def test_every_file_of_a_run_says_its_format(tmp_path):
     assert tomllib.loads((folder / "config.toml").read_text())["format"] == FORMAT
     for name in ("summary.json", "partition.json"):
         assert json.loads((folder / name).read_text())["format"] == FORMAT
+
+
+def test_summary_with_format_of_its_metric_instead_of_the_files_is_read():
+    table = {"format": "percent", "metric": "score", "better": "higher"}
+    assert upgrade_table(table, "x") == {"metric": "score", "better": "higher", "metric_format": "percent"}
+    assert upgrade_table({"format": "percent"}, "x") == {}
 
 
 def test_files_of_format_1_do_not_say_it():

@@ -1,5 +1,6 @@
 """Baselines: pooled data, and clients that train alone."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 import fadas
 from fadas.algorithms.algorithm import Algorithm
 from fadas.algorithms.companions import Proximal
-from fadas.algorithms.presets import ALGORITHMS, Centralised, LocalOnly
+from fadas.algorithms.presets import ALGORITHMS, Centralised, FedBuff, LocalOnly
 from fadas.core.model import Model
 from fadas.errors import ConfigError
 from fadas.executors.inline import Inline
@@ -66,6 +67,18 @@ def test_clients_that_train_alone_start_from_their_own_models(executor, batchnor
     assert last.metrics == pytest.approx(expected, rel=1e-3, abs=0.011)
     assert simulation.clients_metrics["loss"] == pytest.approx(own, rel=1e-3, nan_ok=True)
     assert len({model.params.sum().item() for model in models.values()}) > 2, "the models differ"
+
+
+def test_local_only_needs_no_server_test_data_and_takes_any_values():
+    task = replace(make_task(), test=None)
+    plan = make_plan(LocalOnly(), len(task.clients), dropout=0.0, steps=40)
+    simulation = fadas.simulate(plan, task, LocalOnly(), LOCAL, executor="inline", eval_every=1000)
+    records = list(simulation)
+    assert len({job.client for record in records for job in record.jobs}) == len(task.clients), "all have trained"
+    assert records[-1].metrics == {}
+    simulation.own.take_tensors(simulation.own.to_tensors())
+    values = iter([math.inf, -math.inf, *[1e308] * 6])
+    assert math.isnan(simulation.own.evaluate(lambda model: {"a": next(values)})["a"])
 
 
 def test_server_holds_the_average_of_models_that_train_alone():
@@ -136,6 +149,29 @@ def test_centralised_training_is_sgd_on_one_model():
             update = train_job(flat, pooled, LOCAL, plan.seed, plan.job(id), model)
             model = Model(model.params + update.delta, update.buffers)
     torch.testing.assert_close(simulation.server.model.params, model.params)
+
+
+def test_centralised_refuses_jobs_at_the_same_time():
+    task = make_task()
+    plan = make_plan(Centralised(), len(task.clients), schedule=fadas.Schedule(5, 3))
+    with pytest.raises(ConfigError, match=r"centralised training takes one job at a time: .* got concurrency 5 and"):
+        fadas.simulate(plan, task, Centralised(), LOCAL)
+
+
+@pytest.mark.parametrize("as_template", [False, True])
+def test_comparison_from_python_delays_and_loses_nothing_of_centralised(as_template):
+    task, delays = make_task(), fadas.Delays(fadas.Large(), dropout=0.4, deadline=60.0)
+    settings = {"concurrency": 5, "buffer": 3, "clients": 8, "delays": delays, "updates": 24}
+    plan = fadas.plan(fadas.Schedule(5, 3), 8, delays, updates=24) if as_template else settings
+    results = fadas.compare(task, {"fedbuff": FedBuff(), "centralised": Centralised()}, plan=plan, local=LOCAL, jobs=1)
+    fedbuff, centralised = (run.summary for run in results.runs)
+    assert (fedbuff.updates, centralised.updates) == (24, 24)
+    assert fedbuff.dropped + fedbuff.expired > 0
+    assert centralised.dropped + centralised.expired == 0
+    if not as_template:
+        time = {key: value for key, value in settings.items() if key != "updates"} | {"time": 100.0}
+        with pytest.raises(ConfigError, match=r"^centralised: centralised training has no virtual time; set"):
+            fadas.compare(task, {"centralised": Centralised()}, plan=time, local=LOCAL)
 
 
 def test_centralised_takes_no_executor_of_another_task(task):

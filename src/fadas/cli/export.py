@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fadas.cli.options import with_examples
+from fadas.cli.options import Columns, Metric, split_names, with_examples
 
 
 def export(
@@ -15,11 +15,13 @@ def export(
     table: Annotated[
         str | None,
         typer.Option(
-            metavar="comparison|runs|steps|jobs",
-            help="What to write: the table of `fadas report`, or one row for each run, server step or job. Default: "
-            "comparison for LaTeX and Markdown, else runs.",
+            metavar="comparison|runs|steps|jobs|clients",
+            help="What to write: the table of `fadas report`, or one row for each run, server step, job or client. "
+            "Default: comparison for LaTeX and Markdown, and with --metric or --columns, else runs.",
         ),
     ] = None,
+    metric: Metric = None,
+    columns: Columns = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: standard output.")] = None,
 ) -> None:
     """Write finished runs as CSV, LaTeX, Markdown or Parquet.
@@ -31,7 +33,7 @@ def export(
     from fadas.runs.serialization import atomic_file
 
     try:
-        content = export_table(folders, format, table)  # pyright: ignore[reportArgumentType]  # checked there
+        content = export_table(folders, format, table, metric, split_names(columns))  # pyright: ignore[reportArgumentType]  # checked there
     except ValueError as error:
         raise error if isinstance(error, ConfigError) else ConfigError(f"--{error}") from None
     if out is None:
@@ -45,5 +47,9 @@ def export(
 
 def add_to(app: typer.Typer) -> None:
     """Add this command to the app."""
-    examples = with_examples("fadas export runs/demo", "fadas export runs/demo --format latex --out table.tex")
+    examples = with_examples(
+        "fadas export runs/demo",
+        "fadas export runs/demo --format latex --out table.tex",
+        "fadas export runs/demo --table clients",
+    )
     app.command(epilog=examples)(export)

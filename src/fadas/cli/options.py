@@ -71,6 +71,18 @@ DataDir = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where the data sets are; default: $FADAS_DATA, or data.")
 ]
 
+Metric = Annotated[str | None, typer.Option(metavar="NAME", help="Compare by this metric, if not by the runs' own.")]
+
+Columns = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Further columns: metrics, train_loss, interval; separated by commas."),
+]
+
+
+def split_names(names: str | None) -> list[str]:
+    """Return the names in an option such as "rmse, mae"."""
+    return [name.strip() for name in names.split(",")] if names else []
+
 
 def with_examples(*commands: str) -> str:
     """Return the end of a command's help: examples of it, one per line."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fadas.cli import signals
-from fadas.cli.options import flag, with_advice, with_examples
+from fadas.cli.options import Columns, Metric, flag, split_names, with_advice, with_examples
 from fadas.errors import Damaged, Interrupted
 
 
@@ -15,13 +15,8 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders of experiments, deployments or runs.")
     ],
-    metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compare by this metric, if not by the runs' own.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="Further columns: metrics, train_loss, interval; separated by commas."),
-    ] = None,
+    metric: Metric = None,
+    columns: Columns = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write each figure as PDF, PNG and SVG.")
     ] = None,
@@ -36,8 +31,7 @@ def report(
 
     With several folders, a label that more than one of them has gets the name of its folder.
     """
-    names = [name.strip() for name in columns.split(",")] if columns else []
-    show_comparison(*folders, figures=figures, metric=metric, columns=names, out=out)
+    show_comparison(*folders, figures=figures, metric=metric, columns=split_names(columns), out=out)
 
 
 def show_comparison(
@@ -101,7 +95,7 @@ def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's or a deployment's folder.")],
     once: Annotated[bool, flag("--once", help="Show the current state, and exit.")] = False,
 ) -> None:
-    """Watch runs while they train, simulated or deployed: progress, accuracy, delays, lost work, clients."""
+    """Watch runs while they train, simulated or deployed: progress, metric, delays, lost work, clients."""
     from fadas.cli.terminal import watch_runs
 
     signals.require_cleanup()  # the terminal's cursor is hidden

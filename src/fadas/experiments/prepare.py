@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -12,10 +11,9 @@ from fadas.core.metrics import Metric, choose_metric
 from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
-from fadas.experiments.settings import RunConfig
+from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.runs.serialization import to_json
-from fadas.simulation.baselines import task_of
-from fadas.simulation.delays import Delays
+from fadas.simulation.baselines import plan_for, task_of
 from fadas.simulation.planner import Plan, plan
 from fadas.simulation.simulator import Simulation, prepare
 from fadas.tasks import TASKS
@@ -75,14 +73,11 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     """
     sizes = (task or make_task(config)).sizes if config.delays.scale_by_data else None
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
-    if config.algorithm.baseline == "centralised":  # nothing is delayed or lost
-        if config.run.steps is None and config.run.updates is None:
-            raise ConfigError(f"algorithms.{config.label}: centralised training has no virtual time; set run.updates")
-        config, limits["time"] = replace(config, delays=Delays(config.delays.model)), None
-        sizes = None
+    one = config.algorithm
     try:
-        _check_time(config, sizes)
-        return plan(config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
+        if one.baseline != "centralised":
+            _check_time(config, sizes)
+        return plan_for(one, config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
     except ValueError as error:
         raise ConfigError(f"algorithms.{config.label}: {error}") from None
     except ArithmeticError:
@@ -165,8 +160,7 @@ def metric_of(config: RunConfig, task: Task) -> Metric:
         ConfigError: The task does not measure it, or the target does not go with it.
     """
     run = config.run
-    if run.target is not None and task.test is None:
-        raise ConfigError(f"run.target = {run.target:g} is never reached: the task has no test data")
+    require_test_data(run, task)
     metric = choose_metric(task.measured, run.metric, run.better, run.format)
     if run.target is not None:
         try:
@@ -174,6 +168,18 @@ def metric_of(config: RunConfig, task: Task) -> Metric:
         except InvalidValue as error:
             raise ConfigError(f"run.{error}") from None
     return metric
+
+
+def require_test_data(run: RunSettings, task: Task) -> None:
+    """Raise a ConfigError if a setting needs evaluations, and the task has no test data."""
+    if task.test is not None:
+        return
+    if run.target is not None:
+        raise ConfigError(f"run.target = {run.target:g} is never reached: the task has no test data")
+    if run.patience is not None:
+        raise ConfigError(f"run.patience = {run.patience} never ends a run: the task has no test data")
+    if run.keep == "best":
+        raise ConfigError('run.keep = "best" keeps no model: the task has no test data')
 
 
 def count_evaluations(interval: Interval, timeline: Plan, share: float = 1.0) -> int:

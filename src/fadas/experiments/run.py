@@ -209,7 +209,7 @@ class _Execution:
             self.writer.replace_last(self.tally.add_evaluation(simulation.metrics))
         self._take_clients()  # the last model is evaluated in any case
         self.writer.require_held()
-        if not self.keeps_best or self.tally.best_step == self.tally.step:
+        if not self.keeps_best or self.tally.best is None or self.tally.best_step == self.tally.step:
             _save_model(simulation, self.folder)
         return self._finish()
 

@@ -3,7 +3,9 @@
 The statistics are in `fairness.py`. Evaluations come from clients.jsonl, participation from the jobs in metrics.jsonl.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean, stdev
 
 import numpy as np
@@ -13,6 +15,7 @@ from matplotlib.ticker import PercentFormatter
 
 from fadas.core.metrics import Metric
 from fadas.report.fairness import (
+    Spread,
     Tiers,
     divide_by_duration,
     mean_by_tier,
@@ -50,16 +53,17 @@ def client_tiers(run: Run) -> dict[str, list[int]]:
     return divide_by_duration({client: fmean(times) for client, times in totals.items()}, run.clients)
 
 
-def count_arrivals(run: Run) -> list[int]:
+def count_arrivals(run: Run, until: float = math.inf) -> list[int]:
     """Return the number of updates of each client that reached a server step.
 
     Args:
         run: A finished run. In a deployment only clients that were seen are counted. Of more than a million clients
             nothing is counted.
+        until: The last server step that counts.
     """
     if run.clients > _MOST_CLIENTS:
         return []
-    seen = [job.client for record in run.records for job in record.jobs]
+    seen = [job.client for record in run.records if record.step <= until for job in record.jobs]
     return np.bincount(seen, minlength=run.clients).tolist() if seen or run.clients else []
 
 
@@ -73,7 +77,7 @@ def last_values(run: Run, metric: Metric) -> list[float | None]:
     return run.clients_evaluations[-1].metrics.get(metric.name, []) if run.clients_evaluations else []
 
 
-def clients_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+def clients_table(runs: Sequence[Run], metric: Metric | None = None) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of a table: the last model of each method on the clients' own test data.
 
     Values are means over the seeds, and the number after ± is their sample standard deviation. Methods that did not
@@ -81,6 +85,7 @@ def clients_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
 
     Args:
         runs: Finished runs.
+        metric: The metric. None: the one that the first method is judged by.
 
     Returns:
         The column titles, where a newline marks where a title may break, and the rows as text. No rows: no run
@@ -89,26 +94,27 @@ def clients_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     Example:
         >>> header, rows = clients_table(find_runs(Path("runs/demo")))
     """
-    groups = {name: group for name, group in _complete_groups(runs).items() if any(map(_final_values, group))}
-    if not groups:
+    complete = _complete_groups(runs)
+    evaluated = [run for group in complete.values() for run in group if run.clients_evaluations]
+    if not evaluated:
         return [], []
+    metric = metric or evaluated[0].metric
+    groups = {name: group for name, group in complete.items() if any(last_values(run, metric) for run in group)}
     names = _tier_names(groups)
     rows: list[list[str]] = []
     for name, group in groups.items():
-        metric = group[0].metric
-        spreads = [spread for run in group if (spread := measure_spread(_final_values(run), metric))]
-        tiers = [mean_by_tier(_final_values(run), client_tiers(run)) for run in group]
+        spreads = [spread for run in group if (spread := measure_spread(last_values(run, metric), metric))]
+        tiers = [mean_by_tier(last_values(run, metric), client_tiers(run)) for run in group]
         rows.append(
             [
                 name,
                 _whole([spread.clients for spread in spreads]),
                 _with_spread(metric, [spread.mean for spread in spreads]),
                 _with_spread(metric, [spread.worst_decile for spread in spreads]),
-                _mean_text([spread.jain for spread in spreads], "{:.3f}".format),
+                _jain_text(spreads),
                 *(_mean_text([tier.get(one) for tier in tiers], metric.text) for one in names),
             ]
         )
-    metric = next(iter(groups.values()))[0].metric
     return [
         "algorithm",
         "clients",
@@ -160,10 +166,6 @@ def _complete_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return group_runs([run for run in runs if not run.diverged])
 
 
-def _final_values(run: Run) -> list[float | None]:
-    return last_values(run, run.metric)
-
-
 def _shares(run: Run) -> list[float]:
     """Return each client's number of updates, relative to equal shares. Nothing if data are pooled."""
     counts = [] if run.baseline == "centralised" else count_arrivals(run)
@@ -193,6 +195,12 @@ def _mean_text(values: Sequence[float | None], text: Callable[[float], str]) -> 
     return text(fmean(known)) if known else "-"
 
 
+def _jain_text(spreads: Sequence[Spread]) -> str:
+    """Return the mean of Jain's index; "-" if a seed has none, because the mean of the others would mislead."""
+    known = [spread.jain for spread in spreads if spread.jain is not None]
+    return f"{fmean(known):.3f}" if known and len(known) == len(spreads) else "-"
+
+
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x"
 
@@ -201,16 +209,17 @@ def _whole(values: Sequence[int]) -> str:
     return f"{min(values)} to {max(values)}" if len(set(values)) > 1 else f"{next(iter(values), 0)}"
 
 
-def draw_clients(groups: Groups) -> Figure | None:
-    """Draw the metric of the last model on each client's own test data, by delay tier. A dot is a client of a seed.
+def draw_clients(groups: Groups, metric: Metric | None = None) -> Figure | None:
+    """Draw a metric of the last model on each client's own test data, by delay tier. A dot is a client of a seed.
 
     Args:
         groups: The runs of each method, without diverged runs.
+        metric: The metric. None: the one that the first method is judged by.
     """
-    figure = _draw_by_tier(groups, _final_values)
+    metric = metric or next(iter(groups.values()))[0].metric
+    figure = _draw_by_tier(groups, partial(last_values, metric=metric))
     if figure is None:
         return None
-    metric = next(iter(groups.values()))[0].metric
     axes = figure.axes[0]
     axes.set_xlabel(f"{metric.name} on the client's own test data, last model")
     if metric.format == "percent":

@@ -42,6 +42,7 @@ class Row:
         tau_med: The median over the steps of each step's largest delay.
         diverged: The number of seeds that diverged.
         timeless: Whether the method has no virtual time, as centralised training.
+        baseline: Whether the method is no federated learning. It is never the best.
         by_seed: The final value of each seed.
         further: The final values of further columns, by name: mean and sample standard deviation.
     """
@@ -63,6 +64,7 @@ class Row:
     tau_med: float = 0.0
     diverged: int = 0
     timeless: bool = False
+    baseline: bool = False
     by_seed: dict[int, float] = field(default_factory=dict[int, float])
     further: dict[str, tuple[float | None, float]] = field(default_factory=dict[str, tuple[float | None, float]])
 
@@ -132,7 +134,8 @@ def compare(runs: Sequence[Run], metric: str | None = None, columns: Sequence[st
         )
     )
     found = {"final": final, "at_time": at_time, "at_updates": at_updates}
-    rankings = {key: find_best(values, judged.better) for key, values in found.items()}
+    baselines = [name for name, group in groups.items() if any(run.baseline for run in group)]
+    rankings = {key: find_best(values, judged.better, baselines) for key, values in found.items()}
     rows = [
         _row(name, group, {key: values.get(name, {}) for key, values in found.items()}, target, columns)
         for name, group in groups.items()
@@ -243,6 +246,7 @@ def _row(
         reached=len(reached),
         **{key: fmean(getattr(run.summary, key) for run in runs) for key in TAUS},  # pyright: ignore[reportArgumentType]
         timeless=any(run.is_timeless for run in runs),
+        baseline=any(run.baseline for run in runs),
         by_seed=found["final"],
         further={key: _further(runs, key) for key in columns if key != INTERVAL},
     )

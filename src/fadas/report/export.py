@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fadas.errors import ConfigError
-from fadas.report.comparison import compare
+from fadas.report.comparison import Comparison, compare, join_folders
 from fadas.report.frames import TABLES
 from fadas.report.table import table_cells, table_header
 from fadas.report.text import show_line
-from fadas.runs.reader import Run, find_runs
+from fadas.runs.reader import find_runs
 from fadas.validate import one_of
 
 Format = Literal["csv", "latex", "markdown", "parquet"]
@@ -19,14 +19,23 @@ _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"
 _LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
 
 
-def export(folders: Sequence[Path], format: Format, table: str | None = None) -> bytes:
+def export(
+    folders: Sequence[Path],
+    format: Format,
+    table: str | None = None,
+    metric: str | None = None,
+    columns: Sequence[str] = (),
+) -> bytes:
     """Return a table of finished runs in a format for other programs.
 
     Args:
         folders: The folders of experiments or runs.
         format: "csv", "latex", "markdown" or "parquet".
-        table: "comparison": what `fadas report` prints, one row for each method. "runs", "steps" or "jobs": see
-            `fadas.load_runs`. None: the comparison for LaTeX and Markdown, else the runs.
+        table: "comparison": what `fadas report` prints, one row for each method. "runs", "steps", "jobs" or "clients":
+            see `fadas.load_runs`. None: the comparison for LaTeX and Markdown, and where `metric` or `columns` are
+            given, else the runs.
+        metric: The metric of the comparison. None: the one that the runs are judged by.
+        columns: Further columns of the comparison, as for `compare`.
 
     Raises:
         ConfigError: A folder holds no finished runs, or Parquet cannot be written here.
@@ -35,13 +44,18 @@ def export(folders: Sequence[Path], format: Format, table: str | None = None) ->
         >>> Path("table.tex").write_bytes(export([Path("runs/demo")], "latex"))
     """
     one_of(get_args(Format), format=format)
-    table = table or ("comparison" if format in ("latex", "markdown") else "runs")
+    chosen = metric is not None or bool(columns)
+    table = table or ("comparison" if chosen or format in ("latex", "markdown") else "runs")
     one_of(TABLE_NAMES, table=table)
+    if chosen and table != "comparison":
+        raise ConfigError(f"a metric and further columns are for the comparison; the {table} have all metrics")
     if table == "comparison" and format != "parquet":
-        header, rows = _comparison([run for folder in folders for run in find_runs(folder)])
+        runs = join_folders({folder: find_runs(folder) for folder in dict.fromkeys(folders)})
+        header, rows = _comparison(compare(runs, metric, columns))
         return _written(header, rows, format).encode()
     if table == "comparison":
-        raise ConfigError("the comparison holds texts such as 43.4% ± 0.7; export the runs, steps or jobs as Parquet")
+        advice = "export the runs, steps, jobs or clients as Parquet"
+        raise ConfigError(f"the comparison holds texts such as 43.4% ± 0.7; {advice}")
     frame = TABLES[table](folders)
     if format == "parquet":
         return _parquet(frame)
@@ -51,8 +65,7 @@ def export(folders: Sequence[Path], format: Format, table: str | None = None) ->
     return _written(list(map(str, frame.columns)), rows, format).encode()
 
 
-def _comparison(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
-    comparison = compare(runs)
+def _comparison(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return [title.replace("\n", " ") for title in table_header(comparison)], table_cells(comparison)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+from fadas.core.metrics import Metric
 from fadas.report.clients import clients_table, participation_table
 from fadas.report.comparison import Comparison, compare
 from fadas.report.figures import Drawn, figures
@@ -88,7 +89,7 @@ def page(runs: Sequence[Run], metric: str | None = None, columns: Sequence[str] 
 <h2 id="methods">What differs between the methods</h2>
 {draw_own(settings, names)}
 {_explorer(sound) if sound else ""}
-{_clients(runs, looks)}{"".join(map(_figure, figures(runs, metric)))}
+{_clients(runs, comparison.metric, looks)}{"".join(map(_figure, figures(runs, metric)))}
 {_scripts(sound, comparison, packed, script) if sound else ""}
 </body></html>
 """
@@ -109,9 +110,9 @@ def _format_time(runs: Sequence[Run], time: float) -> str:
     return f"{time:.0f} seconds" if {run.clock for run in runs} == {"seconds"} else f"virtual time {time:.0f}"
 
 
-def _clients(runs: Sequence[Run], looks: Mapping[str, Look]) -> str:
+def _clients(runs: Sequence[Run], metric: Metric, looks: Mapping[str, Look]) -> str:
     """Return the tables of clients: how well the last model serves them, and how often they took part."""
-    served, part = clients_table(runs), participation_table(runs)
+    served, part = clients_table(runs, metric), participation_table(runs)
     text = f'<h2 id="served">How well clients are served</h2>{draw_plain_table(*served, looks)}' if served[1] else ""
     title = '<h2 id="took-part">How often clients took part</h2>'
     return text + (f"{title}{draw_plain_table(*part, looks)}\n" if part[1] else "")

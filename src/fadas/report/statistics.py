@@ -10,7 +10,7 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -76,13 +76,15 @@ class Ranking:
         leaders: The method with the best mean, and all that do not differ from it significantly. Empty: not tested.
         tested: The number of pairs that were tested.
         differences: The difference of each pair of methods.
-        reason: Why nothing was tested, if nothing was.
+        reason: Why there are no leaders, if there are none.
+        candidates: The methods that can be the best, the best mean first: all but the baselines.
     """
 
     leaders: list[str]
     tested: int
     differences: dict[tuple[str, str], Difference]
     reason: str | None = None
+    candidates: tuple[str, ...] = ()
 
     @property
     def winner(self) -> str | None:
@@ -92,7 +94,7 @@ class Ranking:
     @property
     def all_level(self) -> bool:
         """Whether no method is significantly worse than the best one."""
-        return bool(self.leaders) and len(self.leaders) == len({name for pair in self.differences for name in pair})
+        return bool(self.leaders) and len(self.leaders) == len(self.candidates)
 
     def difference(self, first: str, second: str) -> Difference:
         """Return the difference of two methods, first minus second."""
@@ -172,7 +174,7 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def find_best(values: Mapping[str, Mapping[int, float]], better: Better) -> Ranking:
+def find_best(values: Mapping[str, Mapping[int, float]], better: Better, baselines: Collection[str] = ()) -> Ranking:
     """Find the best methods, as far as the seeds can tell them apart.
 
     All pairs of methods are tested, and Holm's correction is over all pairs: which method has the best mean is seen in
@@ -181,6 +183,8 @@ def find_best(values: Mapping[str, Mapping[int, float]], better: Better) -> Rank
     Args:
         values: For each method, its value by seed. Methods without values are left out.
         better: Which direction is better.
+        baselines: Methods that are tested with the others, but are never the best: those with all data in one place
+            would always win.
 
     Example:
         >>> find_best({"a": {1: 0.7, 2: 0.8, 3: 0.75}, "b": {1: 0.1, 2: 0.2, 3: 0.14}}, "higher").winner
@@ -194,8 +198,12 @@ def find_best(values: Mapping[str, Mapping[int, float]], better: Better) -> Rank
     if reason := _why_untested(measured, pairs, len(tested)):
         return Ranking([], 0, pairs, reason)
     sign = 1 if better == "higher" else -1
-    ranked = sorted(measured, key=lambda name: -sign * describe(measured[name].values()).mean)
-    ranking = Ranking([], len(tested), pairs)
+    candidates = [name for name in measured if name not in baselines]
+    ranked = sorted(candidates, key=lambda name: -sign * describe(measured[name].values()).mean)
+    reason = None if len(ranked) > 1 else "there are no two methods beside the baselines"
+    ranking = Ranking([], len(tested), pairs, reason, tuple(ranked))
+    if reason:
+        return ranking
     level = [name for name in ranked[1:] if not ranking.difference(ranked[0], name).is_significant]
     return replace(ranking, leaders=[ranked[0], *level])
 

@@ -113,6 +113,8 @@ def table_notes(comparison: Comparison) -> list[str]:
         notes.append(f"time to {target_text(comparison.metric, comparison.target)}: median{seeds}")
     if verdict := describe_ranking(comparison.ranking, name):
         notes.append(verdict)
+    if baselines := [row.algorithm for row in comparison.rows if row.baseline and row.by_seed]:
+        notes.append(f"{' and '.join(baselines)}: for comparison only, never the best")
     return notes
 
 
@@ -125,7 +127,7 @@ def describe_ranking(ranking: Ranking, metric: str) -> str:
         return f"best final {metric}: none, all methods are level ({how})"
     if ranking.leaders:
         return f"level with the best final {metric}: {', '.join(ranking.leaders)} ({how})"
-    lone = ranking.reason == "there are no two methods to compare"
+    lone = str(ranking.reason).startswith("there are no two methods")
     return "" if lone else f"best final {metric}: not marked, because {ranking.reason}"
 
 

@@ -39,8 +39,11 @@ def upgrade_config(tables: Mapping[str, Any], what: str = "config.toml") -> dict
 
 
 def upgrade_table(table: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return a summary, result or search as this version writes it, without `format`. Its keys have not changed."""
-    return _without_format(table, what)[1]
+    """Return a summary, result or search as this version writes it, without `format`."""
+    upgraded = _without_format(table, what)[1]
+    if "metric" in table and isinstance(shown := table.get("format"), str):
+        upgraded.setdefault("metric_format", shown)  # for some days, summary.json had the metric's format there
+    return upgraded
 
 
 def upgrade_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:

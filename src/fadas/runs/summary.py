@@ -35,7 +35,7 @@ class Outcome:
         accuracy_std: Their standard deviation.
         metric: The metric that the run is judged by. None: the accuracy.
         better: Which direction of this metric is better.
-        format: How its values are shown.
+        metric_format: How its values are shown.
         final: Its mean over the last five evaluations. None if the run diverged, or is judged by the accuracy.
         final_std: Their standard deviation.
         best: The best evaluation, if the run keeps the best model or may stop early.
@@ -60,7 +60,7 @@ class Outcome:
     accuracy_std: float | None = None
     metric: str | None = None
     better: Better | None = None
-    format: Format | None = None
+    metric_format: Format | None = None
     final: float | None = None
     final_std: float | None = None
     best: float | None = None
@@ -72,7 +72,7 @@ class Outcome:
     @property
     def judged_by(self) -> Metric:
         """The metric that the run is judged by."""
-        return Metric(self.metric, self.better, self.format) if self.metric else ACCURACY  # pyright: ignore
+        return Metric(self.metric, self.better, self.metric_format) if self.metric else ACCURACY  # pyright: ignore
 
     @property
     def score(self) -> float | None:
@@ -215,7 +215,7 @@ class Tally:
         if metric.is_accuracy:
             judged: dict[str, Any] = {"accuracy": mean, "accuracy_std": deviation}
         else:
-            judged = {"metric": metric.name, "better": metric.better, "format": metric.format}
+            judged = {"metric": metric.name, "better": metric.better, "metric_format": metric.format}
             judged |= {"final": mean, "final_std": deviation}
         if with_best and self.best is not None:
             judged |= {"best": self.best, "best_step": self.best_step}

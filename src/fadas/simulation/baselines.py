@@ -1,10 +1,11 @@
 """Baselines without federated learning: the clients' data pooled in one place, and clients that train alone.
 
-An `Algorithm` with a `baseline` is simulated like any other, with two differences that live here.
+An `Algorithm` with a `baseline` is simulated like any other, with differences that live here.
 
 | baseline      | difference                                                                     |
 |---------------|--------------------------------------------------------------------------------|
 | "centralised" | a job trains on a random part of all clients' data: see `pool_clients`         |
+|               | one job at a time, and none is delayed or lost: see `plan_for`                 |
 | "local-only"  | a job starts from its client's own model, see `OwnModels`, and not from x_t    |
 """
 
@@ -17,15 +18,19 @@ import torch
 from torch import Tensor
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.core.ledger import Schedule
 from fadas.core.model import Model, Update
 from fadas.core.saved_state import take_model
 from fadas.errors import ConfigError
 from fadas.rng import PARTITION
+from fadas.simulation.delays import DelayModel, Delays
+from fadas.simulation.planner import Plan, plan
 from fadas.tasks.subsets import Subsets
 from fadas.tasks.task import Task
 
 Metrics = dict[str, float]
 _PREFIX = "own."  # of a client's model in a snapshot
+_INITIAL = -1  # stands for the clients that have not trained yet
 
 
 def task_of(algorithm: Algorithm, task: Task, seed: int) -> Task:
@@ -65,6 +70,55 @@ def pool_clients(task: Task, seed: int) -> Task:
     return replace(task, clients=data.with_parts(parts))
 
 
+def plan_for(
+    algorithm: Algorithm,
+    schedule: Schedule,
+    clients: int,
+    delays: Delays | DelayModel | None = None,
+    *,
+    steps: int | None = None,
+    updates: int | None = None,
+    time: float | None = None,
+    seed: int = 0,
+    sizes: Sequence[int] | None = None,
+) -> Plan:
+    """Return the plan of an algorithm. For the baseline "centralised" nothing is delayed or lost, and time has no end.
+
+    Args:
+        algorithm: The algorithm.
+        schedule: Its schedule.
+        clients: The number of clients.
+        delays: How long jobs take, and what goes wrong.
+        steps: The largest number of server steps.
+        updates: The largest number of client updates.
+        time: The end in virtual time.
+        seed: The run's seed.
+        sizes: The number of examples of each client, if the delays depend on it.
+
+    Raises:
+        ValueError: No plan is possible.
+    """
+    if algorithm.baseline == "centralised":
+        if steps is None and updates is None:
+            raise ValueError("centralised training has no virtual time; set run.updates (in Python: updates)")
+        model = delays.model if isinstance(delays, Delays) else delays
+        delays, time, sizes = Delays() if model is None else Delays(model), None, None
+    return plan(schedule, clients, delays, steps=steps, updates=updates, time=time, seed=seed, sizes=sizes)
+
+
+def check_baseline(algorithm: Algorithm, timeline: Plan) -> None:
+    """Refuse a plan with which the baseline "centralised" would not be plain SGD.
+
+    Raises:
+        ConfigError: Jobs would train at the same time, or be averaged.
+    """
+    schedule = timeline.schedule
+    if algorithm.baseline == "centralised" and (schedule.concurrency, schedule.buffer) != (1, 1):
+        found = f"concurrency {schedule.concurrency} and buffer {schedule.buffer}"
+        needs = "centralised training takes one job at a time: concurrency 1 and buffer 1"
+        raise ConfigError(f"{needs}, got {found}; remove schedule settings of its own, or use Centralised().schedule()")
+
+
 class OwnModels:
     """The models of clients that train alone. Each starts from the initial model.
 
@@ -98,11 +152,12 @@ class OwnModels:
         Args:
             evaluate: Returns the metrics of a model.
         """
-        for client in [*self._models, -1]:  # -1 stands for the clients that have not trained yet
-            if client not in self._measured and (client >= 0 or len(self._models) < self._clients):
+        models = [client if client in self._models else _INITIAL for client in range(self._clients)]
+        for client in dict.fromkeys(models):
+            if client not in self._measured:
                 self._measured[client] = evaluate(self[client])
-        rows = [self._measured.get(client) or self._measured[-1] for client in range(self._clients)]
-        return {name: math.fsum(row[name] for row in rows) / len(rows) for name in rows[0]}
+        rows = [self._measured[client] for client in models]
+        return {name: _mean([row[name] for row in rows]) for name in rows[0]}
 
     def evaluate_clients(
         self, evaluate: Callable[[Model, Sequence[int]], dict[str, list[float]]]
@@ -138,3 +193,10 @@ class OwnModels:
             raise ValueError("a client that does not exist has a model")
         self._models = {client: take_model(tensors, f"{_PREFIX}{client}.", self._initial) for client in holders}
         self._measured = {}
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except (ValueError, OverflowError):  # infinities of both signs, or numbers beyond all floats
+        return sum(values) / len(values)

@@ -17,6 +17,7 @@ from fadas.core.trial_step import innermost_step_size, trial_step
 from fadas.errors import ConfigError, FadasWarning, first_line, place_of
 from fadas.executors.torch_settings import torch_threads
 from fadas.runs.checkpoint import require_storable
+from fadas.simulation.baselines import check_baseline
 from fadas.simulation.planner import Plan
 from fadas.tasks.subsets import split_rows
 from fadas.tasks.task import Task
@@ -47,6 +48,7 @@ def check_run(
     """
     if len(task.clients) != plan.clients:
         raise ConfigError(f"the plan is for {plan.clients} clients, the task has {len(task.clients)}")
+    check_baseline(algorithm, plan)
     choose_metric(task.measured, metric.name, metric.better)
     if target is not None:
         metric.require_target(target)

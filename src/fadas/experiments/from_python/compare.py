@@ -13,11 +13,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
 from fadas.algorithms.algorithm import Algorithm
+from fadas.core.ledger import Schedule
 from fadas.core.metrics import Metric
 from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, FadasWarning
@@ -30,7 +31,8 @@ from fadas.registry import Table
 from fadas.runs.folder import Finished, claim
 from fadas.runs.reader import Run, read_run
 from fadas.runs.sinks import check_sinks, make_sinks
-from fadas.simulation import planner, simulator
+from fadas.simulation import simulator
+from fadas.simulation.baselines import plan_for
 from fadas.simulation.planner import Plan
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
@@ -60,6 +62,9 @@ def compare(
     eval_every: int | str = 1,
     clients_eval_every: int | str | None = None,
     target: float | None = None,
+    stop_at_target: bool = False,
+    patience: int | None = None,
+    keep: Literal["last", "best"] = "last",
     metric: str | Metric | None = None,
     checks: Checks | None = None,
     jobs: int | None = None,
@@ -84,6 +89,9 @@ def compare(
         clients_eval_every: The interval between evaluations on each client's own test data, `Task.client_test`. The
             last model is evaluated in any case. None: clients are not evaluated.
         target: A value of the metric. The results say when each run first reached it.
+        stop_at_target: End a run at the first evaluation that reaches the target.
+        patience: End a run after this many evaluations in a row without a better value of the metric. None: never.
+        keep: Which model a run's folder keeps: that of the last step, or of the best evaluation.
         metric: What the runs are judged by. None: the accuracy if it is measured, else the task's first metric.
         checks: The checks that an update must pass.
         jobs: How many runs to train at the same time. None: one per core. Only Linux trains several.
@@ -115,6 +123,9 @@ def compare(
         eval_every=eval_every,
         clients_eval_every=clients_eval_every,
         target=target,
+        stop_at_target=stop_at_target,
+        patience=patience,
+        keep=keep,
         seeds=tuple(seeds),
         sinks=check_sinks(sinks, "sinks"),
         **_describe_metric(metric),
@@ -147,12 +158,17 @@ class Results:
 
     runs: list[Run] = field(repr=False)
 
-    def table(self) -> str:
-        """Return the table of `fadas report` as text, with its notes."""
+    def table(self, metric: str | None = None, columns: Sequence[str] = ()) -> str:
+        """Return the table of `fadas report` as text, with its notes.
+
+        Args:
+            metric: The metric to compare by. None: the one that the runs are judged by.
+            columns: Further columns: names of metrics, "train_loss", or "interval".
+        """
         from fadas.report.comparison import compare as compare_runs
         from fadas.report.table import table_cells, table_header, table_notes
 
-        comparison = compare_runs(self.runs)
+        comparison = compare_runs(self.runs, metric, columns)
         rows = [[title.replace("\n", " ") for title in table_header(comparison)], *table_cells(comparison)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
@@ -161,27 +177,35 @@ class Results:
     def __str__(self) -> str:
         return self.table()
 
-    def frame(self) -> pd.DataFrame:
-        """Return a pandas frame with one row for each run, as `fadas.load_runs` does."""
+    def frame(self, table: str = "runs") -> pd.DataFrame:
+        """Return a pandas frame with one row for each run, as `fadas.load_runs` does.
+
+        Args:
+            table: "runs", or "steps", "jobs" or "clients" for one row for each of these.
+        """
         from fadas.report.frames import frame_of
 
-        return frame_of(self.runs)
+        return frame_of(self.runs, table)
 
-    def plot(self, against: str = "time") -> Figure:
-        """Return a matplotlib figure of the metric, with one curve for each method.
+    def plot(self, against: str = "time", metric: str | None = None) -> Figure:
+        """Return a matplotlib figure of a metric, with one curve for each method.
 
         Args:
             against: The x axis: "time" or "updates".
+            metric: The metric, or "train_loss". None: the one that the runs are judged by.
         """
         import matplotlib
 
+        from fadas.report.comparison import TRAIN_LOSS, choose_common_metric
         from fadas.report.figures.curves import STYLE, curves
 
         if against not in ("time", "updates"):
             raise ConfigError(f'against must be "time" or "updates", got {against!r}')
         sound = [run for run in self.runs if not run.diverged]
+        if metric not in (None, TRAIN_LOSS):
+            choose_common_metric(self.runs, metric)  # which names those that are measured
         with matplotlib.rc_context(STYLE):
-            figure = curves(sound, against) if sound else None
+            figure = curves(sound, against, metric) if sound else None
         if figure is None:
             raise ConfigError("there is nothing to plot: every run diverged, or nothing was measured")
         return figure
@@ -250,9 +274,8 @@ class _Batch:
             schedule = replace(schedule, per_client=given.schedule.per_client, excess=given.schedule.excess)
             steps, time = given.limits
             updates = None if steps is None else steps * given.schedule.buffer
-            return planner.plan(
-                schedule, given.clients, given.delays, updates=updates, time=time, seed=item.seed, sizes=given.sizes
-            )
+            limits = {"updates": updates, "time": time, "sizes": given.sizes}
+            return _plan(item, schedule, {"clients": given.clients, "delays": given.delays, **limits})
         if isinstance(given, Mapping):
             if unknown := [key for key in given if key not in _PLAN_KEYS]:
                 raise ConfigError(f"plan has no key {unknown[0]!r}; known: {', '.join(_PLAN_KEYS)}")
@@ -260,7 +283,7 @@ class _Batch:
             if missing := [key for key in ("concurrency", "buffer", "clients") if key not in options]:
                 raise ConfigError(f"plan needs the key {missing[0]!r}")
             schedule = algorithm.schedule(options.pop("concurrency"), options.pop("buffer"))
-            return planner.plan(schedule, **options, seed=item.seed)
+            return _plan(item, schedule, options)
         return given(algorithm, item.seed)
 
     def make_task(self, seed: int) -> Task:
@@ -281,6 +304,7 @@ class _Batch:
             timeline, self.make_task(item.seed), item.algorithm, local,
             executor=self.executor, device=self.device, eval_every=self.settings.eval_every, metric=self.metric,
             checks=self.checks, clients_eval_every=self.settings.clients_eval_every,
+            target=self.settings.target if self.settings.stop_at_target else None,
         )  # fmt: skip
         settings = replace(self.settings, steps=timeline.steps, seeds=(item.seed,))
         config = make_config(
@@ -291,6 +315,13 @@ class _Batch:
             simulation.executor.close()
             return
         execute(config, simulation, claimed)
+
+
+def _plan(item: _Item, schedule: Schedule, options: Mapping[str, Any]) -> Plan:
+    try:
+        return plan_for(item.algorithm, schedule, seed=item.seed, **options)
+    except ValueError as error:
+        raise ConfigError(f"{item.label}: {error}") from None
 
 
 def _describe_metric(metric: str | Metric | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`fadas.simulate`: a simulation that can be kept in a folder, like one of `fadas run`."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,11 +11,12 @@ from fadas.algorithms.algorithm import Algorithm
 from fadas.core.metrics import Metric
 from fadas.core.records import Record
 from fadas.core.update_checks import Checks
-from fadas.errors import ConfigError
+from fadas.errors import ConfigError, FadasWarning
 from fadas.executors import DEFAULT, EXECUTORS, Executor
 from fadas.executors.base import executor_traits
 from fadas.experiments.experiment_file import to_plain
 from fadas.experiments.from_python.describe import describe, describe_task, digest_of_run
+from fadas.experiments.prepare import require_test_data
 from fadas.experiments.run import iterate
 from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.registry import Table
@@ -146,8 +148,12 @@ def make_config(
         settings: Limits, evaluation and checkpoints.
         checks: The checks that an update must pass.
         place: The method's place in tables.
+
+    Raises:
+        ConfigError: A setting needs test data, and the task has none.
     """
     plan, task = simulation.plan, simulation.task
+    require_test_data(settings, task)
     label = folder.name.removesuffix(f"-{plan.seed}")
     own = simulation.executor
     written = {key: value for key, value in vars(settings).items() if key != "sinks" or value}
@@ -204,4 +210,7 @@ def _record(
     yield from iterate(config, simulation, claimed, sinks)
     from fadas.report.html import write_report  # which loads matplotlib
 
-    write_report(find_runs(folder.parent), folder.parent / "report.html")
+    try:
+        write_report(find_runs(folder.parent), folder.parent / "report.html")
+    except ConfigError as error:  # a run beside this one cannot be read, or is judged by another metric
+        warnings.warn(f"no report of {folder.parent}: {error}", FadasWarning, stacklevel=2)

@@ -26,7 +26,8 @@ from fadas.experiments.sweeps.points import Point
 from fadas.experiments.sweeps.ranking import Result
 from fadas.registry import build
 from fadas.runs.summary import Outcome, Tally
-from fadas.simulation.planner import Plan, plan as make_plan
+from fadas.simulation.baselines import plan_for
+from fadas.simulation.planner import Plan
 from fadas.simulation.simulator import simulate
 from fadas.tasks.files.holding_out import hold_out
 from fadas.tasks.task import Task
@@ -109,9 +110,8 @@ class PointRunner:
         updates = None if steps is None else steps * base.schedule.buffer
         sizes = (task or self.make_task(point.seed)).sizes if base.delays.scale_by_data else None
         try:
-            return make_plan(
-                schedule, base.clients, base.delays, updates=updates, time=time, seed=point.seed, sizes=sizes
-            )
+            limits = {"updates": updates, "time": time, "sizes": sizes}
+            return plan_for(algorithm, schedule, base.clients, base.delays, seed=point.seed, **limits)
         except ValueError as error:
             raise ConfigError(f"{point.label}: {error}") from None
 

@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -148,7 +148,8 @@ def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]
         caption += f" The line is the running mean over {width} points; the pale line behind it is not smoothed."
     draw = partial(curves, axis="time", metric=TRAIN_LOSS, smooth=width, xlabel=clock)
     entries.append(Entry("train-loss", "Training loss against time", caption, draw, axis="time"))
-    return entries + FIGURES
+    clients = partial(draw_clients, metric=metric)
+    return entries + [replace(one, draw=clients) if one.draw is draw_clients else one for one in FIGURES]
 
 
 def _title(name: str) -> str:

@@ -42,7 +42,7 @@ def explorer_data(
     runs = [run for group in groups.values() for run in group]
     until = max((run.records[-1].time for run in runs if not run.is_timeless), default=math.inf)
     names = dict.fromkeys([metric.name, *(name for run in runs for name in run.metrics)])
-    names = [name for name in names if any(name in run.metrics for run in runs)][:_MOST_METRICS]
+    names = [name for name in names if any(run.values(describe_metric(name)) for run in runs)][:_MOST_METRICS]
     held_out = all(run.config["task"].get("validation") for run in runs)
     known = {metric.name: metric}
     metrics = [

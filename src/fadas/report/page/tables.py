@@ -94,16 +94,17 @@ def _explain_marks(comparison: Comparison) -> str:
     return (
         "bold is a method that is better than every other, at 5 % after the correction. Pale green are the methods "
         "level with the best of their column: no test tells them apart. If all methods are level, none is marked. "
-        "Tests are paired t-tests over the common seeds, with Holm's correction over all pairs of the column."
+        "Tests are paired t-tests over the common seeds, with Holm's correction over all pairs of the column. "
+        "Baselines without federated learning are tested, too, but never marked."
     )
 
 
 def draw_differences(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     """Return the differences between the best method and each other, as an HTML table."""
     ranking, metric = comparison.ranking, comparison.metric
-    if not ranking.leaders:
+    if not (ranking.tested and ranking.candidates):
         return ""
-    first = ranking.leaders[0]
+    first = ranking.candidates[0]
     others = [row.algorithm for row in comparison.rows if row.by_seed and row.algorithm != first]
     rows = ""
     for name in others[:_MOST]:
@@ -115,10 +116,11 @@ def draw_differences(comparison: Comparison, looks: Mapping[str, Look]) -> str:
         rows += f"<tr><th>{swatch(looks[name])}{html_text(name)}</th>"
         rows += "".join(f"<td>{html_text(cell)}</td>" for cell in cells) + "</tr>"
     more = f"<p>{len(others) - _MOST} more methods are not listed.</p>" if len(others) > _MOST else ""
+    best = "the best mean, " if len(ranking.candidates) > 1 else ""
     head = ("", "common\nseeds", "difference", "95 % interval", "p", "p, Holm", "")
     top = "".join(f"<th>{html_text(cell)}</th>" for cell in head)
     return f"""<h2 id="differences">Is the difference real?</h2>
-<p class="lead">The final {html_text(metric.name)} of <b>{html_text(first)}</b>, the best mean, minus that of each other
+<p class="lead">The final {html_text(metric.name)} of <b>{html_text(first)}</b>, {best}minus that of each other
 method, seed by seed: mean, 95 % confidence interval by Student's t, p-value of the paired t-test, and the p-value after
 Holm's correction over {ranking.tested} pairs of methods.</p>
 <div class="scroll"><table class="results"><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>{more}
