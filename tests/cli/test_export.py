@@ -14,6 +14,7 @@ from helpers.folders import make_record, write_run
 @pytest.fixture
 def folder(tmp_path):
     write_run(tmp_path / "a-0", [make_record(1, 0.5), make_record(2, 0.75)])
+    (tmp_path / "a-0" / "partition.json").write_text('{"format": 3, "counts": [[1, 2, 0], [0, 3, 1]]}')
     return tmp_path
 
 
@@ -25,7 +26,7 @@ def test_csv_is_the_frame_of_the_runs(folder):
 @pytest.mark.parametrize("table", TABLES)
 def test_tables_have_a_row_for_each_run_step_job_or_client(folder, table):
     rows = list(csv.DictReader(io.StringIO(run_fadas("export", folder, "--table", table).stdout)))
-    assert len(rows) == {"runs": 1, "steps": 2, "jobs": 4, "clients": 2}[table]
+    assert len(rows) == {"runs": 1, "steps": 2, "jobs": 4, "clients": 2, "labels": 6}[table]
 
 
 def test_comparison_goes_by_the_metric_and_has_the_columns_that_are_asked_for(folder):
@@ -66,7 +67,7 @@ def test_parquet_goes_to_a_file(folder):
     ("options", "message"),
     [
         (["--format", "excel"], "--format must be one of csv, latex, markdown, parquet, got 'excel'"),
-        (["--table", "rows"], "--table must be one of comparison, runs, steps, jobs, clients, got 'rows'"),
+        (["--table", "rows"], "--table must be one of comparison, runs, steps, jobs, clients, labels, got 'rows'"),
         (["--table", "jobs", "--columns", "interval"], "further columns are for the comparison"),
         (["--format", "parquet", "--table", "comparison"], "export the runs, steps, jobs or clients as Parquet"),
     ],

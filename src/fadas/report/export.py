@@ -31,9 +31,9 @@ def export(
     Args:
         folders: The folders of experiments or runs.
         format: "csv", "latex", "markdown" or "parquet".
-        table: "comparison": what `fadas report` prints, one row for each method. "runs", "steps", "jobs" or "clients":
-            see `fadas.load_runs`. None: the comparison for LaTeX and Markdown, and where `metric` or `columns` are
-            given, else the runs.
+        table: "comparison": what `fadas report` prints, one row for each method. "runs", "steps", "jobs", "clients" or
+            "labels": see `fadas.load_runs`. None: the comparison for LaTeX and Markdown, and where `metric` or
+            `columns` are given, else the runs.
         metric: The metric of the comparison. None: the one that the runs are judged by.
         columns: Further columns of the comparison, as for `compare`.
 

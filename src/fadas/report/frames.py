@@ -1,4 +1,4 @@
-"""Finished runs as pandas frames: one row for each run, server step, job or client."""
+"""Finished runs as pandas frames: one row for each run, server step, job, client, or label of a client."""
 
 from __future__ import annotations
 
@@ -89,12 +89,29 @@ def load_clients(folders: Folders) -> pd.DataFrame:
     return frame_of(_runs(folders), "clients")
 
 
+def load_labels(folders: Folders) -> pd.DataFrame:
+    """Return who holds what as a frame with one row for each label of each client: `examples` is how many it has.
+
+    Runs whose targets are no labels have no rows.
+
+    Args:
+        folders: The folder of an experiment or of a run, or several of them.
+
+    Raises:
+        ConfigError: A folder holds no finished runs.
+
+    Example:
+        >>> fadas.load_labels("runs/demo").groupby(["algorithm", "seed", "client"])["examples"].sum()
+    """
+    return frame_of(_runs(folders), "labels")
+
+
 def frame_of(runs: Sequence[Run], table: str = "runs") -> pd.DataFrame:
     """Return the frame of `load_runs`, or of another function here, for runs that are in memory.
 
     Args:
         runs: The runs.
-        table: "runs", "steps", "jobs" or "clients".
+        table: "runs", "steps", "jobs", "clients" or "labels".
     """
     import pandas as pd
 
@@ -179,7 +196,7 @@ def _job_rows(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _client_rows(run: Run) -> Iterator[dict[str, Any]]:
-    from fadas.report.clients import client_tiers, count_arrivals  # which load matplotlib
+    from fadas.report.clients import client_tiers, count_arrivals
 
     tiers = {client: name for name, members in client_tiers(run).items() for client in members}
     last = run.records[-1] if run.records else None
@@ -199,5 +216,17 @@ def _client_rows(run: Run) -> Iterator[dict[str, Any]]:
             yield _with_metrics(row, {name: values[client] for name, values in evaluation.metrics.items()})
 
 
-TABLES = {"runs": load_runs, "steps": load_steps, "jobs": load_jobs, "clients": load_clients}
-_ROWS = {"runs": _run_rows, "steps": _step_rows, "jobs": _job_rows, "clients": _client_rows}
+def _label_rows(run: Run) -> Iterator[dict[str, Any]]:
+    for client, counts in enumerate(run.counts or ()):
+        for label, examples in enumerate(counts):
+            yield {**_identity(run), "client": client, "label": label, "examples": examples}
+
+
+TABLES = {
+    "runs": load_runs,
+    "steps": load_steps,
+    "jobs": load_jobs,
+    "clients": load_clients,
+    "labels": load_labels,
+}
+_ROWS = {"runs": _run_rows, "steps": _step_rows, "jobs": _job_rows, "clients": _client_rows, "labels": _label_rows}

@@ -9,6 +9,8 @@ Each is a function of runs or of a pandas frame, and returns a matplotlib figure
 | `step_sizes`         | the server's step sizes                           | `fadas.load_steps`                |
 | `lost_work`          | jobs without an accepted update                   | `fadas.load_steps`                |
 | `timeline`           | when each client trained, and from which version  | `fadas.load_jobs`                 |
+| `served`             | how well each client is served                    | `fadas.load_clients`              |
+| `participation`      | how often each client took part                   | `fadas.load_clients`              |
 | `labels`             | which client holds which labels                   | `fadas.load_labels`               |
 """
 
@@ -26,8 +28,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from fadas.core.metrics import Metric
-from fadas.report.clients import draw_clients, draw_participation
 from fadas.report.comparison import TRAIN_LOSS, Row, choose_common_metric, compare
+from fadas.report.figures.clients import participation, served
 from fadas.report.figures.curves import STYLE, collect_points, curves, percent
 from fadas.report.figures.server import clock_of, delays, labels, lost_work, step_sizes
 from fadas.report.figures.timeline import timeline
@@ -36,7 +38,7 @@ from fadas.report.text import show_line
 from fadas.runs.reader import Run, group_runs
 
 __all__ = ["FIGURES", "STYLE", "Drawn", "curves", "delays", "figures", "labels", "lost_work", "percent", "save_figures"]
-__all__ += ["step_sizes", "timeline"]
+__all__ += ["participation", "served", "step_sizes", "timeline"]
 _MOST_METHODS = 100  # a figure of more would be higher than matplotlib can draw
 _MOST_METRICS = 12  # figures of further metrics
 
@@ -148,8 +150,8 @@ def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]
         caption += f" The line is the running mean over {width} points; the pale line behind it is not smoothed."
     draw = partial(curves, axis="time", metric=TRAIN_LOSS, smooth=width, xlabel=clock)
     entries.append(Entry("train-loss", "Training loss against time", caption, draw, axis="time"))
-    clients = partial(draw_clients, metric=metric)
-    return entries + [replace(one, draw=clients) if one.draw is draw_clients else one for one in FIGURES]
+    clients = partial(served, metric=metric)
+    return entries + [replace(one, draw=clients) if one.draw is served else one for one in FIGURES]
 
 
 def _title(name: str) -> str:
@@ -266,14 +268,14 @@ FIGURES: list[Entry] = [
         "clients",
         "How well each client is served",
         "The last model on each client's own test data, by delay tier. Dots are clients of all seeds, bars are means.",
-        draw_clients,
+        served,
     ),
     Entry(
         "participation",
         "Who took part how often",
         "Updates of each client that reached a server step, relative to equal shares. The dotted line is uniform "
         "participation.",
-        draw_participation,
+        participation,
     ),
     Entry(
         "labels",

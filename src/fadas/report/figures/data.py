@@ -6,6 +6,7 @@ from typing import Any
 from fadas.errors import ConfigError
 from fadas.runs.reader import Run, group_runs
 
+_MOST_NAMES = 6  # in one line of text
 Data = Sequence[Run] | Mapping[str, list[Run]] | Any  # Any: a pandas frame
 
 
@@ -17,6 +18,12 @@ def group(data: Data) -> dict[str, list[Run]]:
 def is_frame(data: Data) -> bool:
     """Return whether data are a pandas frame."""
     return hasattr(data, "columns") and hasattr(data, "groupby")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names with commas between them. Of many, the first ones."""
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
 
 
 def split_frame(frame: Any, *columns: str) -> dict[str, list[Any]]:

@@ -11,20 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from fadas.report.figures.curves import average, plain_number, use_logarithm
-from fadas.report.figures.data import Data, group, is_frame, split_frame
+from fadas.report.figures.data import Data, group, is_frame, join_names, split_frame
 from fadas.report.looks import DASHES, looks_of
 from fadas.report.text import figure_text
 
 _MOST_LINES = 300
 _MOST_BINS = 120
-_MOST_NAMES = 6  # in one line of text
 _WIDTH = 6.4  # inches
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return names with commas between them. Of many, the first ones."""
-    shown = ", ".join(names[:_MOST_NAMES])
-    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown
 
 
 def delays(data: Data) -> Figure | None:
