@@ -69,16 +69,16 @@ def explain_table(comparison: Comparison) -> str:
     """Return how to read the table, as HTML: the rule of each column, the spread, the test."""
     metric = comparison.metric
     several = any(row.seeds > 1 for row in comparison.rows)
-    better = f"{metric.name}: {metric.better} is better."
+    better = f"{metric.better.capitalize()} {metric.name} is better."
     lines = [f"<b>{html_text(column.title.replace(chr(10), ' '))}</b>: {html_text(column.meaning)}"
              for column in columns_of(comparison, wide=True)]  # fmt: skip
     if several:
         lines.append("<b>±</b>: sample standard deviation over the seeds, with n - 1.")
     if verdict := describe_ranking(comparison.ranking, metric.name):
         lines.append(f"<b>Marked</b>: {html_text(_explain_marks(comparison))}")
-        lead = f'<p class="verdict">{html_text(_capital(verdict))}. {html_text(_capital(better))}</p>'
+        lead = f'<p class="verdict">{html_text(_capital(verdict))}. {html_text(better)}</p>'
     else:
-        lead = f'<p class="verdict">{html_text(_capital(better))}</p>'
+        lead = f'<p class="verdict">{html_text(better)}</p>'
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f"{lead}<details><summary>How to read this table</summary><ul>{items}</ul></details>"
 
@@ -111,7 +111,11 @@ def draw_differences(comparison: Comparison, looks: Mapping[str, Look]) -> str:
         one = ranking.difference(first, name)
         interval = None if one.low is None or one.high is None else (one.low, one.high)
         verdict = "different" if one.is_significant else "level" if one.p is not None else "no test"
-        cells = [str(one.seeds), difference_text(metric, one.mean), difference_interval_text(metric, interval)]
+        cells = [
+            str(one.seeds),
+            difference_text(metric, one.mean, interval),
+            difference_interval_text(metric, interval),
+        ]
         cells += [_p_text(one.p), _p_text(one.adjusted), verdict]
         rows += f"<tr><th>{swatch(looks[name])}{html_text(name)}</th>"
         rows += "".join(f"<td>{html_text(cell)}</td>" for cell in cells) + "</tr>"
