@@ -37,7 +37,7 @@ def test_hostile_name_is_drawn_and_written_as_text(name):
     html = page([make_hostile(name), SLOW_RUN])
     shown = html_text(name)
     assert f"<h1>{shown}, &lt;b&gt;" in html
-    assert f"</svg>{shown}</th>" in html
+    assert f"</svg><span>{shown}</span></span></th>" in html
     assert find_raw(html) == set()
     line = html_text(show_line(name))
     assert f"One seed. Reached 60% in virtual time: {line} at " in html

@@ -130,7 +130,7 @@ def _draw_by_tier(points: dict[str, Points]) -> Figure | None:
     if not drawn:
         return None
     rows = sum(len(by_tier) for by_tier, _ in drawn)
-    figure = Figure(figsize=(6.4, 1.0 + _ROW * (rows + 1.2 * len(drawn))))
+    figure = Figure(figsize=(6.0, 1.0 + _ROW * (rows + 1.2 * len(drawn))))
     axes = figure.subplots()
     ticks: list[tuple[float, str]] = []
     height = 0.0

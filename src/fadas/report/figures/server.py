@@ -17,7 +17,7 @@ from fadas.report.text import figure_text
 
 _MOST_LINES = 300
 _MOST_BINS = 120
-_WIDTH = 6.4  # inches
+_WIDTH = 6.0  # inches
 
 
 def delays(data: Data) -> Figure | None:
@@ -50,6 +50,7 @@ def delays(data: Data) -> Figure | None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
         axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(bottom=0.7)  # a bar of one update can be seen
     panels[-1, 0].set_xlabel("delay tau of an update (server versions)")
     figure.tight_layout()
     return figure
@@ -85,8 +86,8 @@ def step_sizes(data: Data) -> Figure | None:
     panels = figure.subplots(len(chosen), 1, squeeze=False, sharex=True)
     looks = looks_of(found)
     for axes, (name, points) in zip(panels[:, 0], chosen.items(), strict=True):
-        style: Any = {"markersize": 3, "color": looks[name].colour, "rasterized": True}
-        axes.plot(points[:, 0], points[:, 1], ".", alpha=0.6, markeredgewidth=0, **style)
+        style: Any = {"markersize": 2.4, "markeredgewidth": 0, "color": looks[name].colour, "rasterized": True}
+        axes.plot(points[:, 0], points[:, 1], "o", alpha=0.6, **style)
         axes.set(ylabel="step size eta_t", yscale="log")
         axes.set_title(figure_text(name), fontsize=10, loc="left")
         _label_decades(axes, points[:, 1])
@@ -110,10 +111,11 @@ def _etas(data: Data) -> dict[str, np.ndarray]:
 
 
 def _label_decades(axes: Axes, values: np.ndarray) -> None:
-    """Label a logarithmic y axis with plain numbers: 1, 2 and 5 of each decade, or whole decades if there are many."""
+    """Label a logarithmic y axis with plain numbers: more of them within a decade than over many."""
     values = values[values > 0]
     decades = np.log10(values.max() / values.min()) if len(values) else 1.0
-    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if decades < 3 else (1.0,), numticks=12))
+    digits = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(10, subs=digits, numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
     axes.yaxis.set_minor_locator(NullLocator())
 
@@ -132,8 +134,8 @@ def lost_work(data: Data) -> Figure | None:
     drawn: dict[tuple[str, bytes], tuple[np.ndarray, list[str]]] = {}
     for name, by_reason in found.items():
         for reason, lines in by_reason.items():
-            curve = average(lines)
-            points = np.stack([curve.x, curve.mean], 1)
+            curve = average([np.concatenate([[[0.0, 0.0]], line]) for line in lines])  # nothing is lost at first
+            points = np.stack([curve.x, curve.mean], 1)[1:]
             drawn.setdefault((reason, points.tobytes()), (points, []))[1].append(name)
     if not drawn:
         return None

@@ -26,6 +26,11 @@ def swatch(look: Look) -> str:
     )
 
 
+def draw_name(name: str, look: Look | None = None) -> str:
+    """Return a method's name as HTML, with its line beside it."""
+    return f'<span class="name">{swatch(look) if look else ""}<span>{html_text(name)}</span></span>'
+
+
 def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     """Return the table of the comparison as HTML. The best methods of a column are marked where they were tested."""
     head, *_ = [table_header(comparison, wide=True)]
@@ -37,7 +42,7 @@ def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     body = ""
     for row, cells in zip(comparison.rows, table_cells(comparison, wide=True), strict=True):
         marks = [_mark(comparison, column.key, row.algorithm) for column in columns]
-        body += f"<tr><th>{swatch(looks[row.algorithm])}{html_text(cells[0])}</th>"
+        body += f"<tr><th>{draw_name(cells[0], looks[row.algorithm])}</th>"
         body += "".join(f"<td{mark}>{html_text(cell)}</td>" for cell, mark in zip(cells[1:], marks, strict=True))
         body += "</tr>"
     return (
@@ -50,9 +55,8 @@ def draw_plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], looks
     top = "".join(f"<th>{html_text(cell)}</th>" for cell in header)
     body = ""
     for name, *cells in rows:
-        mark = swatch(looks[name]) if name in looks else ""
         values = "".join(f"<td>{html_text(cell)}</td>" for cell in cells)
-        body += f"<tr><th>{mark}{html_text(name)}</th>{values}</tr>"
+        body += f"<tr><th>{draw_name(name, looks.get(name))}</th>{values}</tr>"
     return (
         f'<div class="scroll"><table class="results"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
@@ -117,7 +121,7 @@ def draw_differences(comparison: Comparison, looks: Mapping[str, Look]) -> str:
             difference_interval_text(metric, interval),
         ]
         cells += [_p_text(one.p), _p_text(one.adjusted), verdict]
-        rows += f"<tr><th>{swatch(looks[name])}{html_text(name)}</th>"
+        rows += f"<tr><th>{draw_name(name, looks[name])}</th>"
         rows += "".join(f"<td>{html_text(cell)}</td>" for cell in cells) + "</tr>"
     more = f"<p>{len(others) - _MOST} more methods are not listed.</p>" if len(others) > _MOST else ""
     best = "the best mean, " if len(ranking.candidates) > 1 else ""
