@@ -56,7 +56,8 @@ addEventListener('load', async () => {
   const boxes = [...chart.querySelectorAll('.main-svg text')].filter((text) => text.textContent)
     .map((text) => ({ text: text.textContent, box: text.getBoundingClientRect() })).filter(({ box }) => box.width);
   const frame = chart.getBoundingClientRect();
-  seen.cut = boxes.filter(({ box }) => box.left < frame.left - 1 || box.right > frame.right + 1).map(({ text }) => text);
+  const sticksOut = ({ box }) => box.left < frame.left - 1 || box.right > frame.right + 1;
+  seen.cut = boxes.filter(sticksOut).map(({ text }) => text);
   seen.overlaps = boxes.flatMap((one, at) => boxes.slice(at + 1).filter((two) => one.box.left < two.box.right
     && two.box.left < one.box.right && one.box.top < two.box.bottom - 2 && two.box.top < one.box.bottom - 2)
     .map((two) => `${one.text} on ${two.text}`));
