@@ -91,7 +91,7 @@ def timeline(data: Data, methods: Sequence[str] = ()) -> Figure | None:
     if not any(one.bars for one in shown):
         return None
     until = min(one.end for one in shown) / (2 if len(shown) > 1 else 1)
-    figure = Figure(figsize=(3.7 * len(shown) + 1.2, 4.2))  # without pyplot, which would change the user's backend
+    figure = Figure(figsize=(3.0 * len(shown) + 1.0, 3.6))  # without pyplot, which would change the user's backend
     panels = figure.subplots(1, len(shown), squeeze=False, sharey=True)
     rows = ClientRows(shown[0])
     for axes, one in zip(panels[0], shown, strict=True):
