@@ -43,6 +43,21 @@ def test_latex_is_a_tabular_with_escaped_text(folder):
     assert "final accuracy" in text
     assert r"75.0\%" in text
     assert text.count(r"\\") == 2
+    assert "% final accuracy: mean of the last 2 evaluations" in text
+
+
+def test_latex_shows_names_as_they_are(tmp_path):
+    """A bracket after a line break would be its argument, and two hyphens would become a dash."""
+    write_run(tmp_path / "a-0", [make_record(1, 0.5)], label='[2pt] a--b_1 <"x"|y> 50%')
+    row = run_fadas("export", tmp_path, "--format", "latex").stdout.split("\\midrule\n")[1]
+    shown = r"{}[2pt] a-{}-b\_1 \textless{}\char34{}x\char34{}\textbar{}y\textgreater{} 50\%"
+    assert row.startswith(f"{shown} & 50.0\\%")
+
+
+def test_tables_for_readers_have_short_numbers(tmp_path):
+    write_run(tmp_path / "a-0", [make_record(1, 1 / 3)])
+    assert "| 0.333333 |" in run_fadas("export", tmp_path, "--format", "markdown", "--table", "runs").stdout
+    assert "0.3333333333333333" in run_fadas("export", tmp_path).stdout
 
 
 def test_markdown_is_a_table(folder):
