@@ -265,24 +265,28 @@ def _mean_and_std(by_seed: Mapping[int, float]) -> tuple[float | None, float]:
 
 
 def join_folders(found: Mapping[Path, Sequence[Run]]) -> list[Run]:
-    """Return the runs of several folders as one list. A label that several folders have gets the folder's name.
+    """Return the runs of several folders as one list. A label that several experiments have gets the folder's name.
 
     Args:
-        found: The runs of each folder.
+        found: The runs of each folder: of an experiment, or of a run.
 
     Example:
         >>> runs = join_folders({folder: find_runs(folder) for folder in (Path("runs/a"), Path("runs/b"))})
         >>> [run.label for run in runs]
         ['fadas (a)', 'fadas (b)', 'fedbuff']
     """
-    labels = [{run.label for run in runs} for runs in found.values()]
-    names = _short_names(list(found))
+    placed = [
+        (folder.parent if run.folder == folder else folder, run) for folder, runs in found.items() for run in runs
+    ]
+    labels: dict[Path, set[str]] = {}
+    for folder, run in placed:
+        labels.setdefault(folder, set()).add(run.label)
+    names = _short_names(list(labels))
     return [
         replace(run, summary=replace(run.summary, algorithm=f"{run.label} ({names[folder]})"))
-        if sum(run.label in one for one in labels) > 1
+        if sum(run.label in one for one in labels.values()) > 1
         else run
-        for folder, runs in found.items()
-        for run in runs
+        for folder, run in placed
     ]
 
 

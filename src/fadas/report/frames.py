@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fadas.core.records import ClientsRecord
-from fadas.runs.reader import Run, find_runs
+from fadas.report.comparison import join_folders
+from fadas.runs.reader import Run, find_runs, group_runs
 from fadas.validate import one_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Folders = str | Path | Iterable[str | Path]
 def load_runs(folders: Folders) -> pd.DataFrame:
     """Return finished runs as a frame with one row for each run.
 
+    Methods have the names that they have in a report: a label that several folders have gets the folder's name.
     `score` is the mean of the run's metric over the last five evaluations, and `score_std` their standard deviation.
     Metrics have columns of their own, with the values of the last evaluation. A metric with the name of another column,
     such as "score", has the column "metric_score". A diverged run has no score, and centralised training no times.
@@ -109,6 +111,8 @@ def load_labels(folders: Folders) -> pd.DataFrame:
 def frame_of(runs: Sequence[Run], table: str = "runs") -> pd.DataFrame:
     """Return the frame of `load_runs`, or of another function here, for runs that are in memory.
 
+    Methods have the names that they have in a report: runs of one label with different settings get longer names.
+
     Args:
         runs: The runs.
         table: "runs", "steps", "jobs", "clients" or "labels".
@@ -116,12 +120,14 @@ def frame_of(runs: Sequence[Run], table: str = "runs") -> pd.DataFrame:
     import pandas as pd
 
     one_of(tuple(TABLES), table=table)
-    return pd.DataFrame.from_records([row for run in runs for row in _ROWS[table](run)])
+    names = {id(run): name for name, group in group_runs(runs).items() for run in group}
+    named = [{**row, "algorithm": names[id(run)]} for run in runs for row in _ROWS[table](run)]
+    return pd.DataFrame.from_records(named)
 
 
 def _runs(folders: Folders) -> list[Run]:
     paths = [folders] if isinstance(folders, str | Path) else list(folders)
-    return [run for path in paths for run in find_runs(Path(path))]
+    return join_folders({path: find_runs(path) for path in dict.fromkeys(map(Path, paths))})
 
 
 def _identity(run: Run) -> dict[str, Any]:
