@@ -59,7 +59,10 @@ def test_values_are_shown_as_percents_or_numbers():
     assert Metric("rmse").text(104.3333) == "104.3"
     assert Metric("rmse").text(None) == "-"
     assert ACCURACY.with_spread(0.4567, 0.0123) == "45.7% ± 1.2"
-    assert Metric("rmse").with_spread(0.45678, 0.01234) == "0.4568 ± 0.012"
+    assert Metric("rmse").with_spread(0.45678, 0.01234) == "0.457 ± 0.012"
+    assert Metric("rmse").with_spread(0.57, 0.0052) == "0.5700 ± 0.0052"
+    assert Metric("rmse").with_spread(1234.5, 67.8) == "1234 ± 68"
+    assert Metric("rmse").with_spread(0.5, 0.0) == "0.5 ± 0"
     assert Metric("rmse").with_spread(None, 0.0) == "-"
 
 

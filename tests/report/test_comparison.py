@@ -122,11 +122,11 @@ def test_metric_where_lower_is_better_ranks_and_reaches_downwards():
     assert table.metric == Metric("rmse")
     assert table.ranking.winner == "good"
     assert [row.reached for row in table.rows] == [0, 3]
-    assert table_header(table)[1:5] == ["final\nrmse", "rmse\nat time 30", "rmse at\n15 updates", "time to\n0.4"]
+    assert table_header(table)[1:5] == ["final\nrmse", "rmse\nat time 30", "rmse at\n15 updates", "time to\nrmse 0.4"]
     assert columns(table, "time to") == ["0 of 3 seeds", "30.0"]
-    assert columns(table, "final") == ["0.8067 ± 0.0067", "0.57 ± 0.0033"]
+    assert columns(table, "final") == ["0.8067 ± 0.0067", "0.5700 ± 0.0033"]
     html = page([*poor, *good])
-    assert "Rmse: lower is better." in html
+    assert "Lower rmse is better." in html
     assert "%" not in "".join(map("".join, table_cells(table)))
     (axes,) = draw_axes(*poor, *good)["time"]
     assert axes.get_ylabel() == "test rmse"

@@ -111,10 +111,28 @@ class Metric:
         return f"{value:.1%}" if self.format == "percent" else f"{value:.4g}"
 
     def with_spread(self, value: float | None, spread: float) -> str:
-        """Return a value and its spread as text: "45.7% ± 1.2" or "0.4567 ± 0.012"."""
+        """Return a value and its spread as text: "45.7% ± 1.2" or "0.457 ± 0.012", with as many decimals."""
         if value is None:
             return "-"
-        return f"{self.text(value)} ± {100 * spread:.1f}" if self.format == "percent" else f"{value:.4g} ± {spread:.2g}"
+        if self.format == "percent":
+            return f"{self.text(value)} ± {100 * spread:.1f}"
+        number = number_format(spread)
+        return f"{value:{number}} ± {spread:{number}}" if number else f"{value:.4g} ± {spread:.2g}"
+
+
+def number_format(spread: float) -> str:
+    """Return the format of numbers that vary by so much: two digits of the spread. Empty: no decimals would do.
+
+    Args:
+        spread: A standard deviation, or the width of an interval.
+
+    Example:
+        >>> f"{0.45678:{number_format(0.01234)}}"
+        '0.457'
+    """
+    if not 1e-6 <= spread < 1e6:
+        return ""
+    return f".{max(1 - math.floor(math.log10(spread)), 0)}f"
 
 
 def _known(name: str) -> tuple[Better, Format, float, float] | None:
