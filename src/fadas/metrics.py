@@ -1,4 +1,4 @@
-"""Ready metrics: a short name of `fadas.tasks.metrics`, so that `from fadas.metrics import ...` works."""
+"""Ready metrics: a short name of `fadas.tasks.metrics`, for `from fadas.metrics import ...`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Partitions of a data set over clients: a short name of `fadas.tasks.partition`, so that `from fadas.partition import ...` works."""
+"""Partitions of a data set: a short name of `fadas.tasks.partition`, for `from fadas.partition import ...`."""
 
 import sys
 

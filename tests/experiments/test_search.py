@@ -129,7 +129,7 @@ def test_spread_is_the_sample_deviation_over_seeds():
     assert (row.score, row.seeds) == (pytest.approx(0.6), 2)
     assert row.spread == pytest.approx(0.02**0.5)
     assert row.score_text(Metric("accuracy")) == "60.00% ± 14.14"
-    assert row.score_text(Metric("rmse")) == "0.6 ± 0.14"
+    assert row.score_text(Metric("rmse")) == "0.6000 ± 0.1414"
     (alone,) = rank_points(results[:1])
     assert (alone.spread, alone.seeds, alone.score_text(Metric("accuracy"))) == (None, 1, "50.00%")
 

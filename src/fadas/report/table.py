@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fadas.core.metrics import Metric
+from fadas.core.metrics import Metric, number_text
 from fadas.report.comparison import INTERVAL, TRAIN_LOSS, Comparison, Row, describe_metric
 from fadas.report.statistics import Ranking
 from fadas.runs.summary import LAST
@@ -130,26 +130,32 @@ def describe_ranking(ranking: Ranking, metric: str) -> str:
 
 
 def interval_text(metric: Metric, interval: tuple[float, float] | None) -> str:
-    """Return an interval as text: "87.0 to 90.4%" or "0.412 to 0.437"."""
+    """Return an interval as text: "87.0 to 90.4%" or "0.4120 to 0.4370"."""
     if interval is None:
         return "-"
     low, high = interval
-    return f"{100 * low:.1f} to {100 * high:.1f}%" if metric.format == "percent" else f"{low:.4g} to {high:.4g}"
+    return (
+        f"{100 * low:.1f} to {100 * high:.1f}%"
+        if metric.format == "percent"
+        else f"{number_text(low)} to {number_text(high)}"
+    )
 
 
 def difference_text(metric: Metric, difference: float | None) -> str:
-    """Return a difference as text: "+3.6 points" or "-0.012"."""
+    """Return a difference as text: "+3.6 points" or "-0.01200"."""
     if difference is None:
         return "-"
-    return f"{100 * difference:+.1f} points" if metric.format == "percent" else f"{difference:+.4g}"
+    return f"{100 * difference:+.1f} points" if metric.format == "percent" else number_text(difference, sign="+")
 
 
 def difference_interval_text(metric: Metric, interval: tuple[float, float] | None) -> str:
-    """Return the interval of a difference as text: "+1.8 to +5.3" points or "-0.012 to +0.003"."""
+    """Return the interval of a difference as text: "+1.8 to +5.3" points or "-0.01200 to +0.003000"."""
     if interval is None:
         return "-"
     low, high = interval
-    return f"{100 * low:+.1f} to {100 * high:+.1f}" if metric.format == "percent" else f"{low:+.4g} to {high:+.4g}"
+    if metric.format == "percent":
+        return f"{100 * low:+.1f} to {100 * high:+.1f}"
+    return f"{number_text(low, sign='+')} to {number_text(high, sign='+')}"
 
 
 def target_text(metric: Metric, target: float) -> str:
