@@ -136,8 +136,8 @@ def test_metric_where_lower_is_better_ranks_and_reaches_downwards():
 def test_further_metrics_are_columns_and_figures_on_demand():
     runs = [make_rmse_run(name, [0.9, 0.5, 0.3], r2=value) for name, value in (("a", 0.25), ("b", 0.75))]
     table = compare(runs, columns=["r2", "train_loss"])
-    assert columns(table, "final\nr2") == ["0.25", "0.75"]
-    assert columns(table, "train_loss") == ["1", "1"]
+    assert columns(table, "final\nr2") == ["0.2500", "0.7500"]
+    assert columns(table, "train_loss") == ["1.000", "1.000"]
     drawn = {one.name: one for one in figures(runs)}
     assert list(drawn)[:4] == ["time", "updates", "metric-r2", "train-loss"]
     assert drawn["metric-r2"].figure.axes[0].get_ylabel() == "test r2"
