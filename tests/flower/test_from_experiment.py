@@ -96,7 +96,7 @@ def test_app_has_settings_of_experiment(folder, label):
 
 def test_app_goes_by_the_metric_of_the_experiment(folder):
     judged = 'metric = "macro_f1"\nformat = "number"\ntarget = 0.9\n'
-    text = EXPERIMENT.replace("[run]\n", "[run]\n" + judged).replace("alpha", 'metrics = ["macro_f1", "top2"]\nalpha')
+    text = EXPERIMENT.replace("[run]\n", "[run]\n" + judged).replace('["macro_f1"]', '["macro_f1", "top2"]')
     Path("x.toml").write_text(text)
     code, _, err = call_fadas("deploy", "init", "app", "--from", "x.toml", "--only", "near")
     assert code == 0, err
