@@ -91,7 +91,7 @@ def test_app_has_settings_of_experiment(folder, label):
     own |= {"metric": "macro_f1", "target": 0.6, "sinks": "tensorboard,wandb", "sinks-wandb-project": "x"}
     assert own.items() <= config.items()
     assert list(task_from_run_config(config).measured) == ["macro_f1", "top2"]
-    options = AsyncStrategy.from_run_config(config).options
+    options = AsyncStrategy.from_run_config(config | {"folder": str(folder / "kept")}).options
     assert (options.metric, options.target) == (Metric("macro_f1", "higher", "number"), 0.6)
     assert (config["num-server-rounds"], config["num-partitions"], config["seed"]) == (34, 6, 7)
     assert "num-supernodes=6" in Path("app/README.md").read_text()
