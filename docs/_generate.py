@@ -50,10 +50,11 @@ PUBLIC = {
     "runs": "reader.find_runs reader.read_run reader.read_records reader.Run summary.Summary summary.Outcome "
     "folder.claim folder.Claim sinks.Sink sinks.TensorBoard sinks.Wandb sinks.MLflow",
     "report": "comparison.compare comparison.Comparison comparison.Row comparison.join_folders html.write_report "
-    "figures.save_figures curves.curves figures.delays figures.step_sizes figures.lost_work timeline.timeline "
-    "figures.labels statistics.describe statistics.compare_paired statistics.find_best statistics.adjust_holm "
-    "statistics.median_time statistics.Sample statistics.Difference statistics.Ranking frames.load_runs "
-    "frames.load_steps frames.load_jobs frames.load_clients export.export",
+    "figures.save_figures figures.curves figures.delays figures.step_sizes figures.lost_work figures.timeline "
+    "figures.served figures.participation figures.labels statistics.describe statistics.compare_paired "
+    "statistics.find_best statistics.adjust_holm statistics.median_time statistics.Sample "
+    "statistics.Difference statistics.Ranking frames.load_runs frames.load_steps frames.load_jobs "
+    "frames.load_clients frames.load_labels export.export",
     "paper": "page.write_page artefacts.all_artefacts artefacts.find_artefact artefacts.Artefact artefacts.Cell "
     "results.read_result results.Result",
     "executors": "base.ExecutorTraits worker_pool.Pool",

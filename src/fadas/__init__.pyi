@@ -43,6 +43,7 @@ from .flower.strategy import AsyncStrategy as AsyncStrategy
 from .report.frames import (
     load_clients as load_clients,
     load_jobs as load_jobs,
+    load_labels as load_labels,
     load_runs as load_runs,
     load_steps as load_steps,
 )

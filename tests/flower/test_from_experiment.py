@@ -25,6 +25,7 @@ EXPERIMENT = """
 name = "digits"
 clients = 6
 alpha = 0.3
+metrics = ["macro_f1"]
 [schedule]
 concurrency = 5
 buffer = 3
@@ -40,6 +41,9 @@ weight_decay = 0.0
 updates = 100
 eval_every = 4
 seeds = [7, 8]
+metric = "macro_f1"
+target = 0.6
+sinks = ["tensorboard", { name = "wandb", project = "x" }]
 [algorithms.fadas-da]
 eta = 0.02
 tau_c = 3
@@ -83,14 +87,16 @@ def test_app_has_settings_of_experiment(folder, label):
     assert task_from_run_config(config).sizes == expected.make_task().sizes
     assert local_from_run_config(config) == expected.algorithm.local_training(expected.local)
     own = {"lr": 0.07, "epochs": 3, "batch-size": 16, "weight-decay": 0.0, "eval-every": 4}
+    own |= {"metric": "macro_f1", "target": 0.6, "sinks": "tensorboard,wandb", "sinks-wandb-project": "x"}
     assert own.items() <= config.items()
+    assert list(task_from_run_config(config).metrics or ()) == ["macro_f1"]
     assert (config["num-server-rounds"], config["num-partitions"], config["seed"]) == (34, 6, 7)
     assert "num-supernodes=6" in Path("app/README.md").read_text()
 
 
 def test_app_goes_by_the_metric_of_the_experiment(folder):
     judged = 'metric = "macro_f1"\nformat = "number"\ntarget = 0.9\n'
-    text = EXPERIMENT.replace("[run]\n", "[run]\n" + judged).replace("alpha", 'metrics = ["macro_f1", "top2"]\nalpha')
+    text = EXPERIMENT.replace("[run]\n", "[run]\n" + judged).replace('["macro_f1"]', '["macro_f1", "top2"]')
     Path("x.toml").write_text(text)
     code, _, err = call_fadas("deploy", "init", "app", "--from", "x.toml", "--only", "near")
     assert code == 0, err

@@ -1,6 +1,8 @@
 """An app's settings as an algorithm and a schedule."""
 
 import sys
+import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +11,8 @@ pytest.importorskip("flwr")
 import fadas
 from fadas.algorithms import SGD, AMSGrad, Clipped, Constant, DelayAdaptive, Mean, Private, Trimmed
 from fadas.flower import AsyncStrategy
+from fadas.flower.journal import Journal
+from fadas.runs.same_run import differing_settings
 
 
 def options_of(**settings):
@@ -28,6 +32,27 @@ def test_part_of_preset_is_exchanged():
     assert options.algorithm == fadas.Algorithm(Private(0.5, 2.0), AMSGrad(), DelayAdaptive(0.02, 8))
     assert (options.schedule.per_client, options.name) == (1, "fadas-da")
     assert options.checks.norm_factor == 0.0, "a private rule clips deltas itself"
+
+
+def test_settings_of_app_are_kept_with_the_run(tmp_path):
+    """Not those of sinks, which may hold passwords. A run with others continues: the server uses none of them."""
+    settings = {"algorithm": "fadas", "metric": "", "folder": str(tmp_path), "sinks": "mlflow"}
+    options = [
+        AsyncStrategy.from_run_config({**settings, "lr": lr, "sinks-mlflow-tracking-uri": "http://me:secret@x"}).options
+        for lr in (0.1, 0.2)
+    ]
+    assert options[0].app == {"algorithm": "fadas", "lr": 0.1}
+    journals = [Journal(tmp_path, replace(one, sinks=()), 5, "none") for one in options]
+    journals[0].open(lambda tensors, values: 0)
+    config = tomllib.loads((tmp_path / "fadas-0" / "config.toml").read_text())
+    journals[0].close()
+    assert config["app"] == options[0].app
+    assert differing_settings(config, {**config, "app": options[1].app}) == []
+
+
+def test_metric_of_app_has_direction_and_format():
+    metric = options_of(metric="score", better="lower", format="percent", target=0.2).metric
+    assert metric == fadas.Metric("score", "lower", "percent")
 
 
 def test_custom_algorithm_is_made_of_named_parts():

@@ -49,12 +49,12 @@ def open_writer(folder: Path, tables=TABLES, mode="new", kept=None) -> Writer:
     return Writer(claim(folder, tables, mode), kept)
 
 
-def write_run(folder: Path, records, tables=TABLES, finish=True) -> None:
+def write_run(folder: Path, records, tables=TABLES, finish=True, label="a") -> None:
     writer = open_writer(folder, tables)
     for record in records:
         writer.append(record)
     if finish:
-        writer.finish(make_summary(records))
+        writer.finish(make_summary(records, label))
     else:
         writer.close()
 

@@ -9,10 +9,9 @@ from fadas.report.clients import (
     client_tiers,
     clients_table,
     count_arrivals,
-    draw_clients,
-    draw_participation,
     participation_table,
 )
+from fadas.report.figures import participation, served
 from fadas.report.html import page
 from helpers.folders import FAST_RUN, draw_axes, make_run
 
@@ -50,7 +49,7 @@ def test_clients_table_over_seeds_by_hand():
 def test_methods_that_evaluated_no_clients_are_left_out():
     assert clients_table([FAST_RUN]) == ([], [])
     assert [row[0] for row in clients_table([FAST_RUN, replace(SERVED, folder=SERVED.folder / "b")])[1]] != []
-    assert draw_clients({"fast": [FAST_RUN]}) is None
+    assert served({"fast": [FAST_RUN]}) is None
     assert clients_table([make_run("a", [(1, 2, 0.5)], diverged="all refused")]) == ([], [])
 
 
@@ -82,7 +81,7 @@ def test_clients_of_a_deployment_are_those_seen():
     run = replace(FAST_RUN, config={"task": {"name": "flower"}})
     assert count_arrivals(run) == [3, 3]
     assert client_tiers(run) == {}, "of two clients"
-    assert draw_participation({"fast": [run]}).axes[0].get_yticklabels()[0].get_text() == "all"
+    assert participation({"fast": [run]}).axes[0].get_yticklabels()[0].get_text() == "all"
 
 
 def test_figures_have_a_row_for_each_tier_with_clients():

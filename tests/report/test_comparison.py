@@ -122,11 +122,11 @@ def test_metric_where_lower_is_better_ranks_and_reaches_downwards():
     assert table.metric == Metric("rmse")
     assert table.ranking.winner == "good"
     assert [row.reached for row in table.rows] == [0, 3]
-    assert table_header(table)[1:5] == ["final\nrmse", "rmse\nat time 30", "rmse at\n15 updates", "time to\n0.4"]
+    assert table_header(table)[1:5] == ["final\nrmse", "rmse\nat time 30", "rmse at\n15 updates", "time to\nrmse 0.4"]
     assert columns(table, "time to") == ["0 of 3 seeds", "30.0"]
-    assert columns(table, "final") == ["0.8067 ± 0.0067", "0.57 ± 0.0033"]
+    assert columns(table, "final") == ["0.8067 ± 0.0067", "0.5700 ± 0.0033"]
     html = page([*poor, *good])
-    assert "Rmse: lower is better." in html
+    assert "Lower rmse is better." in html
     assert "%" not in "".join(map("".join, table_cells(table)))
     (axes,) = draw_axes(*poor, *good)["time"]
     assert axes.get_ylabel() == "test rmse"
@@ -136,8 +136,8 @@ def test_metric_where_lower_is_better_ranks_and_reaches_downwards():
 def test_further_metrics_are_columns_and_figures_on_demand():
     runs = [make_rmse_run(name, [0.9, 0.5, 0.3], r2=value) for name, value in (("a", 0.25), ("b", 0.75))]
     table = compare(runs, columns=["r2", "train_loss"])
-    assert columns(table, "final\nr2") == ["0.25", "0.75"]
-    assert columns(table, "train_loss") == ["1", "1"]
+    assert columns(table, "final\nr2") == ["0.2500", "0.7500"]
+    assert columns(table, "train_loss") == ["1.000", "1.000"]
     drawn = {one.name: one for one in figures(runs)}
     assert list(drawn)[:4] == ["time", "updates", "metric-r2", "train-loss"]
     assert drawn["metric-r2"].figure.axes[0].get_ylabel() == "test r2"

@@ -69,6 +69,8 @@ def test_seeds_that_never_reach_the_target_count():
     other = dataclasses.replace(never, summary=dataclasses.replace(never.summary, seed=5))
     assert table_cells(compare([ONE, never, other]))[0][4] == "1 of 3 seeds"
     assert table_cells(compare([never, other]))[0][4] == "0 of 2 seeds"
+    short = [make_run("a", [(8, 5, 0.5)], seed=seed) for seed in (4, 5)]
+    assert table_cells(compare([ONE, *short]))[0][4] == "1 of 3 seeds", "that others ended early does not make a median"
     assert table_cells(compare([never]))[0][4] == "never"
     assert "2 of 3 seeds" in draw_tables([ONE, TWO, never])
 

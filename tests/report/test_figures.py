@@ -6,8 +6,22 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fadas.report.curves import average
-from fadas.report.figures import curves, delays, figures, labels, save_figures, step_sizes, timeline
+from fadas.core.records import ClientsRecord
+from fadas.errors import ConfigError
+from fadas.report.figures import (
+    curves,
+    delays,
+    figures,
+    labels,
+    lost_work,
+    participation,
+    save_figures,
+    served,
+    step_sizes,
+    timeline,
+)
+from fadas.report.figures.curves import average
+from fadas.report.frames import frame_of
 from fadas.report.html import page
 from fadas.report.looks import COLOURS, looks_of
 from helpers.folders import FAST_RUN, SLOW_RUN, draw_axes, make_run
@@ -157,11 +171,78 @@ def test_curves_of_frame_are_those_of_runs():
     assert sorted(names) == ["fast (x)", "fast (y)", "slow (y)"]
 
 
-def test_every_figure_is_a_function_of_runs():
-    run = dataclasses.replace(FAST_RUN, counts=[[3, 0], [1, 2], [0, 9]])
-    for draw in (curves, delays, step_sizes, timeline, labels):
-        assert draw([run]).axes, draw
+def shown_in(figure) -> list:
+    """What a figure shows: titles, ticks of rows, points, bars, boxes and cells."""
+    found = []
+    for axes in figure.axes:
+        found += [axes.get_title(), axes.get_title("left"), *(text.get_text() for text in axes.get_yticklabels())]
+        found += [np.round(line.get_xydata(), 9).tolist() for line in axes.lines]
+        found += [patch.get_height() for patch in axes.patches]
+        for drawn in axes.collections:
+            values = drawn.get_array()
+            found.append(drawn.get_offsets().tolist() if values is None else np.ma.filled(values, -1).ravel().tolist())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("draw", "table"),
+    [
+        (delays, "jobs"),
+        (step_sizes, "steps"),
+        (lost_work, "steps"),
+        (timeline, "jobs"),
+        (served, "clients"),
+        (participation, "clients"),
+        (labels, "labels"),
+    ],
+)
+def test_figure_of_frame_is_that_of_runs(draw, table):
+    def make(label, points, seed):
+        made = make_run(label, points, seed=seed, etas=(0.1, 0.01), taus=(0, 3, 1))
+        lossy = [
+            dataclasses.replace(
+                record,
+                expired=record.step,
+                jobs=tuple(dataclasses.replace(job, end=record.time) for job in record.jobs),
+            )
+            for record in made.records
+        ]
+        tiers, held = {"large": [2], "small": [0, 1]}, [[3, 0], [1, 2], [0, 9]]
+        evaluated = [ClientsRecord(3, 15, 30.0, {"accuracy": [0.1 * seed, 0.7, 0.2]})]
+        more = {"tiers": dict(reversed(tiers.items())), "counts": held, "clients_evaluations": evaluated}
+        return dataclasses.replace(made, records=lossy, **more)
+
+    fast = [(10, 5, 0.5), (20, 10, 0.7), (30, 15, 0.8)]
+    runs = [make("fast", fast, 0), make("fast", fast, 1), make("slow", [(100, 5, 0.3), (200, 10, 0.65)], 0)]
+    assert shown_in(draw(frame_of(runs, table))) == shown_in(draw(runs))
+
+
+def test_frame_without_column_is_refused():
+    with pytest.raises(ConfigError, match='the frame has no column "tau", only experiment, algorithm'):
+        delays(frame_of([FAST_RUN], "labels").assign(experiment=1, algorithm="a"))
+
+
+def test_timeline_of_chosen_method():
     assert timeline([FAST_RUN, SLOW_RUN], ["slow"]).axes[0].get_title() == "slow"
+
+
+def test_delays_are_those_of_all_seeds_with_ticks_in_the_middle_of_bars():
+    runs = [make_run("a", [(10, 5, 0.5)], seed=seed, taus=(0, 2 + seed)) for seed in (0, 1)]
+    (axes,) = draw_axes(*runs)["delays"]
+    assert [bar.get_height() for bar in axes.patches] == [2, 0, 1, 1]
+    assert [bar.get_x() + bar.get_width() / 2 for bar in axes.patches] == [0, 1, 2, 3]
+
+
+def test_methods_with_equal_participation_share_rows():
+    runs = [make_run(name, [(10, 5, 0.5), (20, 10, 0.7)]) for name in ("a", "b")]
+    (axes,) = draw_axes(*runs)["participation"]
+    assert [text.get_text() for text in axes.texts] == ["a, b"]
+
+
+def test_band_of_shares_stays_between_0_and_1():
+    runs = [make_run("a", [(10, 5, value), (20, 10, 0.5)], seed=seed) for seed, value in enumerate((0.0, 0.0, 0.9))]
+    (band,) = curves(runs).axes[0].collections
+    assert band.get_paths()[0].vertices[:, 1].min() == 0.0
 
 
 def test_smoothed_curve_has_raw_line_behind():

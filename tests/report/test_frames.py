@@ -29,6 +29,15 @@ def test_runs_have_one_row_each(tmp_path):
     assert list(frame["folder"]) == [str(tmp_path / "a-0"), str(tmp_path / "b-0")]
 
 
+def test_folders_with_the_same_method_are_told_apart(tmp_path):
+    for folder in ("one/a-0", "one/a-1", "two/a-0", "two/b-0"):
+        write_run(tmp_path / folder, [make_record(1, 0.5)], label=folder[4])
+    frame = fadas.load_steps([tmp_path / "one", tmp_path / "two"])
+    assert frame["algorithm"].tolist() == ["a (one)", "a (one)", "a (two)", "b"]
+    frame = fadas.load_steps((tmp_path / "one").iterdir())
+    assert frame["algorithm"].tolist() == ["a", "a"], "of one experiment"
+
+
 def test_steps_begin_with_the_initial_model(tmp_path):
     write_two(tmp_path)
     frame = fadas.load_steps([tmp_path / "a-0", str(tmp_path / "b-0")])

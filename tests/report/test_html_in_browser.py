@@ -34,6 +34,7 @@ addEventListener('load', async () => {
   const chart = document.querySelector('#curves .chart');
   const pick = async (label, value) => {
     const box = [...document.querySelectorAll('#curves label')].find((one) => one.textContent.startsWith(label));
+    if (!box) return;
     const select = box.querySelector('select, input');
     select.value = value;
     select.dispatchEvent(new Event(select.tagName === 'INPUT' ? 'input' : 'change'));
@@ -49,6 +50,20 @@ addEventListener('load', async () => {
   document.querySelector('.chips button').click(); await wait();
   seen.hidden = lines();
   document.querySelector('.chips button').click(); await wait();
+  const all = document.querySelector('.chips .all');
+  if (all) { all.click(); await wait(); seen.none = lines(); all.click(); await wait(); }
+  // Texts that overlap, or that stick out of the chart.
+  const boxes = [...chart.querySelectorAll('.main-svg text')].filter((text) => text.textContent)
+    .map((text) => ({ text: text.textContent, box: text.getBoundingClientRect() })).filter(({ box }) => box.width);
+  const frame = chart.getBoundingClientRect();
+  const sticksOut = ({ box }) => box.left < frame.left - 1 || box.right > frame.right + 1;
+  seen.cut = boxes.filter(sticksOut).map(({ text }) => text);
+  seen.overlaps = boxes.flatMap((one, at) => boxes.slice(at + 1).filter((two) => one.box.left < two.box.right
+    && two.box.left < one.box.right && one.box.top < two.box.bottom - 2 && two.box.top < one.box.bottom - 2)
+    .map((two) => `${one.text} on ${two.text}`));
+  seen.ticks = [...chart.querySelectorAll('.xtick')].map((tick) => tick.textContent);
+  const traces = chart.data.length;
+  await pick('spread', 2); seen.seeds = chart.data.length - traces; await pick('spread', 0);
   await pick('x axis', 1); seen.linear = chart.layout.xaxis.type;
   await pick('against', 1); seen.updates = chart.layout.xaxis.title.text;
   await pick('metric', 1); seen.metric = chart.layout.yaxis.title.text;
@@ -59,10 +74,29 @@ addEventListener('load', async () => {
   Plotly.Fx.hover(chart, [{ curveNumber: chart.data.findIndex((trace) => trace.hovertemplate), pointNumber: 1 }]);
   await wait();
   seen.hover = chart.querySelector('.hoverlayer').textContent;
-  await Plotly.relayout(chart, { 'xaxis.range': [1, 2] }); seen.zoomed = chart.layout.xaxis.range;
+  // Zoom with the mouse, and back with a double click.
+  await pick('against', 1);
+  const area = chart.querySelector('.nsewdrag'), { left, top, width, height } = area.getBoundingClientRect();
+  const fire = (target, kind, share) => target.dispatchEvent(new MouseEvent(kind, { bubbles: true, cancelable: true,
+    view: window, button: 0, buttons: 1, clientX: left + share * width, clientY: top + height / 2 }));
+  const [first, last] = chart.layout.xaxis.range;
+  fire(area, 'mousedown', 0.25);
+  for (const share of [0.3, 0.5, 0.75]) fire(document, 'mousemove', share);
+  fire(document, 'mouseup', 0.75); await wait();
+  seen.zoomed = chart.layout.xaxis.range.map((value) => (value - first) / (last - first));
+  for (const _ of [1, 2]) { fire(area, 'mousedown', 0.5); fire(document, 'mouseup', 0.5); }
+  await wait();
+  seen.back = chart.layout.xaxis.range.map((value) => (value - first) / (last - first));
   seen.buttons = [...chart.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title);
   seen.bars = document.querySelectorAll('#timelines .bars path').length;
-  seen.methods = document.querySelectorAll('#timelines option').length;
+  const timelines = document.querySelectorAll('#timelines option');
+  seen.methods = timelines.length;
+  if (timelines.length) {
+    const shapes = () => [...document.querySelectorAll('#timelines .bars path')].map((path) => path.outerHTML).join();
+    const select = timelines[0].parentElement, before_choice = shapes();
+    select.value = timelines.length - 1; select.dispatchEvent(new Event('change')); await wait();
+    seen.moved = shapes() !== before_choice;
+  }
   seen.markup = document.querySelectorAll('#curves b, .hoverlayer a, .hoverlayer [style*="bold"]').length;
   seen.requests = performance.getEntriesByType('resource').length;
   document.title = JSON.stringify(seen);
@@ -133,7 +167,12 @@ def test_reader_can_hover_zoom_hide_and_switch_axes(report):
     assert seen["raw"] == 3, "the raw line of each method is behind the smoothed one"
     assert "fadas: " in seen["hover"]
     assert "±" in seen["hover"]
-    assert seen["zoomed"] == [1, 2]
+    assert seen["zoomed"] == pytest.approx([0.25, 0.75], abs=0.02)
+    assert seen["back"] == pytest.approx([0, 1], abs=0.02)
+    assert seen["none"] == 0
+    assert seen["seeds"] == 3, "two lines for the seeds instead of one band, for each of three methods"
+    assert (seen["cut"], seen["overlaps"]) == ([], [])
+    assert seen["moved"], "another method has other bars"
     assert seen["bars"] > 20
     assert seen["methods"] == 3, "every method has a timeline"
     assert not [title for title in seen["buttons"] if re.search("cloud|link|share|edit", title, re.I)]
@@ -144,7 +183,10 @@ def test_page_is_not_wider_than_a_phone(report):
     narrow = report.with_name("narrow.html")
     text = report.read_text(encoding="utf-8").replace("<html ", '<html style="width:400px" ', 1)
     narrow.write_text(text, encoding="utf-8")
-    assert not probe(narrow, 500)["wide"]
+    seen = probe(narrow, 500)
+    assert not seen["wide"]
+    assert (seen["cut"], seen["overlaps"]) == ([], [])
+    assert len(seen["ticks"]) >= 2
 
 
 @pytest.mark.parametrize("width", [1200, 400])

@@ -48,7 +48,7 @@ class Listening:
     def _hear(self, method, *what):
         self.told.append((method, *what))
         if method == self.fails:
-            raise ConnectionError("no route to host\nsecond line")
+            raise ConnectionError("no route to https://me:secret@host/a\nsecond line")
 
     def open(self, folder, settings):
         self._hear("open")
@@ -117,7 +117,7 @@ def test_failing_sink_warns_once_and_run_goes_on(tmp_path, plain, fails, heard):
     config, simulation = prepare_run(0.1)
     with pytest.warns(FadasWarning) as warned:
         execute_in(tmp_path / "o", config, simulation, sinks=[bad, good])
-    expected = rf"the sink Listening failed in {fails}(): ConnectionError: no route to host (test_sinks.py:"
+    expected = rf"the sink Listening failed in {fails}(): ConnectionError: no route to https://host/a (test_sinks.py:"
     (text,) = [str(one.message) for one in warned if "sink" in str(one.message)]
     assert text.startswith(expected)
     assert text.endswith("); the run continues without this sink")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -290,19 +291,46 @@ def test_model_and_figures_can_be_left_out(play, trackers):
     assert not {"model", "figures"} & {one.path for one in client.list_artifacts(run)}
 
 
-def test_model_may_be_a_folder(trackers, tmp_path):
+def test_model_may_be_a_folder_and_clients_are_sent(trackers, tmp_path):
     records = [make_record(1, 0.5)]
     for name, sink in (("mlflow", MLflow()), ("wandb", Wandb())):
         write_run(tmp_path / name, records)
+        (tmp_path / name / "clients.jsonl").write_text("")
         (tmp_path / name / "adapter").mkdir()
         (tmp_path / name / "adapter" / "adapter_config.json").write_text("{}")
         sink.open(tmp_path / name, {"name": "by-hand"})
         sink.close(make_summary(records))
-    assert wandb_run(trackers, tmp_path / "wandb").artifacts["model"] == ["adapter/adapter_config.json"]
+    made = wandb_run(trackers, tmp_path / "wandb")
+    assert made.artifacts["model"] == ["adapter/adapter_config.json"]
+    assert "clients.jsonl" in made.artifacts["results"]
     run = notes_of(tmp_path / "mlflow")["mlflow"]["run"]
     assert [one.path for one in MlflowClient().list_artifacts(run, "model/adapter")] == [
         "model/adapter/adapter_config.json"
     ]
+    assert "clients.jsonl" in {one.path for one in MlflowClient().list_artifacts(run)}
+
+
+def test_mlflow_keeps_files_beside_its_database(trackers, tmp_path, monkeypatch):
+    """Not in the current folder: an app of Flower does not run in the user's."""
+    monkeypatch.chdir(tmp_path)
+    records = [make_record(1, 0.5)]
+    finish_with(MLflow(experiment="else where"), tmp_path / "a-0", records)
+    found = MlflowClient().get_experiment_by_name("else where").artifact_location
+    assert found == (trackers / "mlruns" / "else_where").as_uri()
+    assert not (tmp_path / "mlruns").exists()
+
+
+def test_mlflow_does_not_wait_long_for_a_deaf_server(trackers, tmp_path, monkeypatch):
+    class Deaf:
+        def __init__(self, **_): ...
+
+        def get_experiment_by_name(self, name):
+            raise ConnectionError(os.environ.get("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "as many as MLflow likes"))
+
+    monkeypatch.setattr("mlflow.MlflowClient", Deaf)
+    with pytest.raises(ConnectionError, match=r"^3$"):
+        MLflow().open(tmp_path, {})
+    assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
 
 
 def test_password_of_server_is_not_noted(tmp_path):

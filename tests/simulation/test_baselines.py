@@ -17,7 +17,7 @@ from fadas.experiments.prepare import make_plan as prepare_plan, make_simulation
 from fadas.experiments.run import execute_until
 from fadas.report.clients import participation_table
 from fadas.report.comparison import compare
-from fadas.report.curves import collect_points
+from fadas.report.figures.curves import collect_points
 from fadas.report.table import table_cells, table_header
 from fadas.runs.folder import claim
 from fadas.runs.reader import read_run

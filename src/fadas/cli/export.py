@@ -15,8 +15,9 @@ def export(
     table: Annotated[
         str | None,
         typer.Option(
-            metavar="comparison|runs|steps|jobs|clients",
-            help="What to write: the table of `fadas report`, or one row for each run, server step, job or client. "
+            metavar="comparison|runs|steps|jobs|clients|labels",
+            help="What to write: the table of `fadas report`, or one row for each run, server step, job, "
+            "client, or label of a client. "
             "Default: comparison for LaTeX and Markdown, and with --metric or --columns, else runs.",
         ),
     ] = None,

@@ -51,6 +51,7 @@ class Journal:
             "schedule": options.schedule.as_table(),
             "run": {"steps": steps, "seeds": [options.seed], **_describe_metric(options)},
             "algorithms": {options.name: _describe(options.algorithm)},
+            **({"app": dict(options.app)} if options.app else {}),
         }
 
     def open(self, load_state: LoadState) -> bool:

@@ -24,7 +24,7 @@ from fadas.flower.arrays import Trainable, is_trainable
 from fadas.registry import Registry, Table, build, check_arguments, default_arguments, lookup, parameters_of
 from fadas.runs.sinks import Sink, check_sinks, make_sinks
 from fadas.tasks import TASKS
-from fadas.tasks.metrics import choose_metrics
+from fadas.tasks.metrics import take_metrics
 from fadas.tasks.task import Task, set_weights
 from fadas.tasks.weights import take_weights
 from fadas.training.settings import local_from_table
@@ -84,6 +84,7 @@ class Options:
         deadline: Seconds that a node may take for a job.
         patience: Seconds to wait when no node is connected.
         poll: Seconds between polls.
+        app: The app's settings, to be shown with the run. Nothing depends on them here.
     """
 
     algorithm: Algorithm
@@ -101,6 +102,7 @@ class Options:
     deadline: float = 600.0
     patience: float = 300.0
     poll: float = 0.2
+    app: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         one_of(("arrays", "delta"), reply=self.reply)
@@ -186,6 +188,11 @@ def schedule_from_run_config(config: Mapping[str, Any], algorithm: Algorithm) ->
     return schedule if per_client == "" else replace(schedule, per_client=int(per_client))
 
 
+def shown_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an app that may be shown with its run: no sinks, whose addresses may hold passwords."""
+    return {key: value for key, value in config.items() if value != "" and not key.startswith(("sinks", "folder"))}
+
+
 def sinks_from_run_config(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the sinks that an app's settings name, as tables.
 
@@ -199,7 +206,7 @@ def sinks_from_run_config(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     Example:
         >>> sinks_from_run_config({"sinks": "tensorboard, wandb", "sinks-wandb-project": "x"})
     """
-    names = [name.strip() for name in str(config.get("sinks", "")).split(",") if name.strip()]
+    names = split_names(str(config.get("sinks", "")))
     given = {name: _strip(f"sinks-{name}", config) for name in names}
     for key in config:
         if key.startswith("sinks-") and not any(key.startswith(f"sinks-{name}-") for name in names):
@@ -211,6 +218,11 @@ def sinks_from_run_config(config: Mapping[str, Any]) -> list[dict[str, Any]]:
         dashed = _SINKS_DOTTED.sub(lambda found: re.sub("[._]", "-", found[0]), str(error))
         raise ConfigError(dashed) from None
     return tables
+
+
+def split_names(text: str) -> list[str]:
+    """Return names that have commas between them. A run config has no lists."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def prepare_sinks(given: Sequence[Sink | str | Table]) -> tuple[Sink, ...]:
@@ -273,14 +285,16 @@ def task_from_run_config(config: Mapping[str, Any]) -> Task:
     table = {key.removeprefix("task-").replace("-", "_"): config[key] for key in config if key.startswith("task-")}
     takes, _ = parameters_of(make, name)
     weights = take_weights(table, takes, "task-")
-    names = str(table.pop("metrics", "")) if "metrics" not in takes else ""
+    if "metrics" not in takes and isinstance(table.get("metrics"), str):
+        table["metrics"] = split_names(table["metrics"])
+    metrics = take_metrics(table, takes)
     common = {"clients": int(config["num-partitions"]), "seed": int(config.get("seed", 0))}
     given = {key: value for key, value in common.items() if key in takes}
     task = build(make, {**given, **table}, "task")
     if not isinstance(task, Task):
         raise ConfigError(f"task: {name} makes a {type(task).__name__}, not a Task")
-    if names:
-        task.metrics = choose_metrics([one.strip() for one in names.split(",")])
+    if metrics:
+        task = replace(task, metrics=metrics)
     if weights:
         set_weights(task, weights, common["seed"], "task-weights")
     return task

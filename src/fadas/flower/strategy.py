@@ -6,6 +6,7 @@ training, takes replies one by one as they come, and takes a server step after e
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from fadas.flower.options import (
     algorithm_from_run_config,
     prepare_sinks,
     schedule_from_run_config,
+    shown_settings,
     sinks_from_run_config,
     with_default_checks,
     with_default_limit,
@@ -130,8 +132,8 @@ class AsyncStrategy(Strategy):
                 `algorithm-combine`, `algorithm-optimizer` and `algorithm-step-size` exchange a part of it, and
                 `algorithm-combine-*` are parameters of the part. `concurrency`, `buffer` and `per-client` are the
                 schedule. `sinks` holds names of sinks, with commas between them, and `sinks-wandb-*` are arguments of
-                the sink "wandb". `seed`, `deadline`, `patience`, `eval-every`, `metric`, `better`, `format`,
-                `target` and `folder` are options of the strategy.
+                the sink "wandb". `seed`, `deadline`, `patience`, `eval-every`, `metric`, with its `better` and
+                `format`, `target` and `folder` are options of the strategy.
             options: Other options of the strategy.
 
         Example:
@@ -140,8 +142,8 @@ class AsyncStrategy(Strategy):
         algorithm = algorithm_from_run_config(config)
         schedule = schedule_from_run_config(config, algorithm)
         if name := str(config.get("metric", "")):
-            shown: Any = [config.get(key) or None for key in ("better", "format")]
-            options["metric"] = Metric(name, *shown)
+            better, format = config.get("better") or None, config.get("format") or None
+            options["metric"] = Metric(name, better, format)  # pyright: ignore[reportArgumentType]
         # In a run config an empty string says "not set"; 0 is a number like any other.
         given: dict[str, Any] = {
             key.replace("-", "_"): kind(config[key])
@@ -153,7 +155,9 @@ class AsyncStrategy(Strategy):
         if not (given.get("folder") or options.get("folder")):
             log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
         name = str(config.get("algorithm", "fadas")).rpartition(":")[2]  # of "mine:Method" the last part
-        return cls(algorithm, schedule, name=name, **{**given, **options})
+        strategy = cls(algorithm, schedule, name=name, **{**given, **options})
+        strategy.options = replace(strategy.options, app=shown_settings(config))
+        return strategy
 
     def summary(self) -> None:
         """Log the algorithm and the schedule."""

@@ -5,11 +5,9 @@
 | `comparison.py` | the comparison of methods: final values, equal time and updates, targets  |
 | `statistics.py` | means, intervals, paired tests, medians of times: pure functions          |
 | `table.py`      | the comparison as a table of text; `columns_of` lists the columns         |
-| `curves.py`     | learning curves, from runs or a pandas frame                              |
-| `figures.py`    | the other figures; `FIGURES`, at the foot, lists them                     |
+| `figures/`      | the figures, of runs or pandas frames; `FIGURES` lists them               |
 | `clients.py`    | tables and figures of clients: how well served, how often they took part  |
 | `fairness.py`   | statistics of one value per client                                        |
-| `timeline.py`   | the figure of the clients' timeline                                       |
 | `run_figures.py`| the figures of one run, for sinks                                         |
 | `frames.py`     | runs, steps and jobs as pandas frames                                     |
 | `export.py`     | CSV, LaTeX, Markdown, Parquet                                             |

@@ -4,32 +4,23 @@ The statistics are in `fairness.py`. Evaluations come from clients.jsonl, partic
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from fadas.core.metrics import Metric
 from fadas.report.fairness import (
     Spread,
-    Tiers,
     divide_by_duration,
     mean_by_tier,
     measure_participation,
     measure_spread,
 )
-from fadas.report.looks import looks_of
-from fadas.report.text import figure_text
 from fadas.runs.reader import Run, group_runs
 
 Groups = Mapping[str, Sequence[Run]]
-_ROW = 0.26  # inches
 _MOST_CLIENTS = 1_000_000  # the settings may name any number
-_ALL = "all"  # the row of a run whose clients are in no tier
 
 
 def client_tiers(run: Run) -> dict[str, list[int]]:
@@ -140,14 +131,14 @@ def participation_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]
     Example:
         >>> header, rows = participation_table(find_runs(Path("runs/demo")))
     """
-    groups = {name: group for name, group in _complete_groups(runs).items() if any(map(_shares, group))}
+    groups = {name: group for name, group in _complete_groups(runs).items() if any(map(arrival_shares, group))}
     if not groups:
         return [], []
     names = _tier_names(groups)
     rows: list[list[str]] = []
     for name, group in groups.items():
         found = [one for run in group if (one := measure_participation(count_arrivals(run)))]
-        tiers = [mean_by_tier(_shares(run), client_tiers(run)) for run in group]
+        tiers = [mean_by_tier(arrival_shares(run), client_tiers(run)) for run in group]
         rows.append(
             [
                 name,
@@ -166,8 +157,12 @@ def _complete_groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return group_runs([run for run in runs if not run.diverged])
 
 
-def _shares(run: Run) -> list[float]:
-    """Return each client's number of updates, relative to equal shares. Nothing if data are pooled."""
+def arrival_shares(run: Run) -> list[float]:
+    """Return each client's number of updates, relative to equal shares. Nothing if data are pooled.
+
+    Args:
+        run: A finished run.
+    """
     counts = [] if run.baseline == "centralised" else count_arrivals(run)
     total = sum(counts)
     return [len(counts) * count / total for count in counts] if total else []
@@ -207,85 +202,3 @@ def _times(ratio: float) -> str:
 
 def _whole(values: Sequence[int]) -> str:
     return f"{min(values)} to {max(values)}" if len(set(values)) > 1 else f"{next(iter(values), 0)}"
-
-
-def draw_clients(groups: Groups, metric: Metric | None = None) -> Figure | None:
-    """Draw a metric of the last model on each client's own test data, by delay tier. A dot is a client of a seed.
-
-    Args:
-        groups: The runs of each method, without diverged runs.
-        metric: The metric. None: the one that the first method is judged by.
-    """
-    metric = metric or next(iter(groups.values()))[0].metric
-    figure = _draw_by_tier(groups, partial(last_values, metric=metric))
-    if figure is None:
-        return None
-    axes = figure.axes[0]
-    axes.set_xlabel(f"{metric.name} on the client's own test data, last model")
-    if metric.format == "percent":
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    return figure
-
-
-def draw_participation(groups: Groups) -> Figure | None:
-    """Draw how often each client took part, by delay tier. A dot is a client of a seed.
-
-    Args:
-        groups: The runs of each method, without diverged runs.
-    """
-    figure = _draw_by_tier(groups, _shares)
-    if figure is None:
-        return None
-    axes = figure.axes[0]
-    axes.axvline(1.0, color="0.4", linestyle=":", linewidth=1)
-    axes.set(xlabel="updates of the client, relative to equal shares (1: uniform arrivals)", xlim=(0, None))
-    return figure
-
-
-def _draw_by_tier(groups: Groups, values_of: Callable[[Run], Sequence[float | None]]) -> Figure | None:
-    """Draw a row of dots for each method and tier, and their mean as a bar. None: no run has values."""
-    drawn = {name: points for name, runs in groups.items() if (points := _points_by_tier(runs, values_of))}
-    if not drawn:
-        return None
-    rows = sum(map(len, drawn.values()))
-    figure = Figure(figsize=(7.2, 1.0 + _ROW * (rows + len(drawn))))
-    axes = figure.subplots()
-    ticks: list[tuple[float, str]] = []
-    height = 0.0
-    looks = looks_of(groups)
-    for name in drawn:
-        axes.text(0.0, height, figure_text(name), transform=axes.get_yaxis_transform(), weight="bold", va="center")
-        for tier, points in drawn[name].items():
-            height += 1.0
-            _draw_row(axes, height, points, looks[name].colour)
-            ticks.append((height, tier))
-        height += 1.2
-    axes.set_yticks([at for at, _ in ticks], [figure_text(tier) for _, tier in ticks])
-    axes.set_ylim(height - 0.5, -0.7)
-    axes.set_ylabel("clients by delay")
-    axes.grid(False, axis="y")
-    return figure
-
-
-def _draw_row(axes: Axes, height: float, points: Sequence[float], color: str) -> None:
-    order = np.arange(len(points))
-    spread = 0.32 * (2 * (order * 0.618034 % 1) - 1)  # evenly spread, and the same at every drawing
-    axes.scatter(points, height + spread, s=10, alpha=0.45, color=color, linewidths=0, rasterized=True)
-    mean = fmean(points)
-    axes.plot([mean, mean], [height - 0.42, height + 0.42], color="0.1", linewidth=1.8)
-
-
-def _points_by_tier(runs: Sequence[Run], values_of: Callable[[Run], Sequence[float | None]]) -> dict[str, list[float]]:
-    """Return the values of each tier's clients, over all seeds."""
-    points: dict[str, list[float]] = {}
-    for run in runs:
-        values = values_of(run)
-        for tier, members in _tiers_or_all(run, len(values)):
-            known = [value for client in members if client < len(values) and (value := values[client]) is not None]
-            points.setdefault(tier, []).extend(known)
-    return {tier: known for tier, known in points.items() if known}
-
-
-def _tiers_or_all(run: Run, clients: int) -> Iterator[tuple[str, Sequence[int]]]:
-    tiers: Tiers = client_tiers(run) or {_ALL: range(clients)}
-    yield from tiers.items()

@@ -34,7 +34,7 @@ class Row:
         at_updates: The last value up to `Comparison.updates`. None if a seed had not been evaluated by then.
         at_updates_std: The sample standard deviation of `at_updates` over the seeds; 0 for one seed.
         time_to_target: The median time to the target. Seeds that did not reach it count as later than their end. None
-            if the median is later than the runs tell.
+            if the median is later than the runs tell, or if fewer than half of the seeds reached the target.
         time_range: The first and the last time at which a seed reached the target. None if none did.
         reached: The number of seeds that reached the target.
         tau_max: The largest delay.
@@ -241,7 +241,9 @@ def _row(
         at_time_std=at_time_std,
         at_updates=at_updates,
         at_updates_std=at_updates_std,
-        time_to_target=median_time(times, [run.records[-1].time for run in runs]),
+        time_to_target=median_time(times, [run.records[-1].time for run in runs])
+        if 2 * len(reached) >= len(runs)  # else the others' early ends would decide
+        else None,
         time_range=(min(reached), max(reached)) if reached else None,
         reached=len(reached),
         **{key: fmean(getattr(run.summary, key) for run in runs) for key in TAUS},  # pyright: ignore[reportArgumentType]
@@ -263,24 +265,28 @@ def _mean_and_std(by_seed: Mapping[int, float]) -> tuple[float | None, float]:
 
 
 def join_folders(found: Mapping[Path, Sequence[Run]]) -> list[Run]:
-    """Return the runs of several folders as one list. A label that several folders have gets the folder's name.
+    """Return the runs of several folders as one list. A label that several experiments have gets the folder's name.
 
     Args:
-        found: The runs of each folder.
+        found: The runs of each folder: of an experiment, or of a run.
 
     Example:
         >>> runs = join_folders({folder: find_runs(folder) for folder in (Path("runs/a"), Path("runs/b"))})
         >>> [run.label for run in runs]
         ['fadas (a)', 'fadas (b)', 'fedbuff']
     """
-    labels = [{run.label for run in runs} for runs in found.values()]
-    names = _short_names(list(found))
+    placed = [
+        (folder.parent if run.folder == folder else folder, run) for folder, runs in found.items() for run in runs
+    ]
+    labels: dict[Path, set[str]] = {}
+    for folder, run in placed:
+        labels.setdefault(folder, set()).add(run.label)
+    names = _short_names(list(labels))
     return [
         replace(run, summary=replace(run.summary, algorithm=f"{run.label} ({names[folder]})"))
-        if sum(run.label in one for one in labels) > 1
+        if sum(run.label in one for one in labels.values()) > 1
         else run
-        for folder, runs in found.items()
-        for run in runs
+        for folder, run in placed
     ]
 
 

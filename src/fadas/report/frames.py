@@ -1,4 +1,4 @@
-"""Finished runs as pandas frames: one row for each run, server step, job or client."""
+"""Finished runs as pandas frames: one row for each run, server step, job, client, or label of a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fadas.core.records import ClientsRecord
-from fadas.runs.reader import Run, find_runs
+from fadas.report.comparison import join_folders
+from fadas.runs.reader import Run, find_runs, group_runs
 from fadas.validate import one_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Folders = str | Path | Iterable[str | Path]
 def load_runs(folders: Folders) -> pd.DataFrame:
     """Return finished runs as a frame with one row for each run.
 
+    Methods have the names that they have in a report: a label that several folders have gets the folder's name.
     `score` is the mean of the run's metric over the last five evaluations, and `score_std` their standard deviation.
     Metrics have columns of their own, with the values of the last evaluation. A metric with the name of another column,
     such as "score", has the column "metric_score". A diverged run has no score, and centralised training no times.
@@ -89,22 +91,43 @@ def load_clients(folders: Folders) -> pd.DataFrame:
     return frame_of(_runs(folders), "clients")
 
 
+def load_labels(folders: Folders) -> pd.DataFrame:
+    """Return who holds what as a frame with one row for each label of each client: `examples` is how many it has.
+
+    Runs whose targets are no labels have no rows.
+
+    Args:
+        folders: The folder of an experiment or of a run, or several of them.
+
+    Raises:
+        ConfigError: A folder holds no finished runs.
+
+    Example:
+        >>> fadas.load_labels("runs/demo").groupby(["algorithm", "seed", "client"])["examples"].sum()
+    """
+    return frame_of(_runs(folders), "labels")
+
+
 def frame_of(runs: Sequence[Run], table: str = "runs") -> pd.DataFrame:
     """Return the frame of `load_runs`, or of another function here, for runs that are in memory.
 
+    Methods have the names that they have in a report: runs of one label with different settings get longer names.
+
     Args:
         runs: The runs.
-        table: "runs", "steps", "jobs" or "clients".
+        table: "runs", "steps", "jobs", "clients" or "labels".
     """
     import pandas as pd
 
     one_of(tuple(TABLES), table=table)
-    return pd.DataFrame.from_records([row for run in runs for row in _ROWS[table](run)])
+    names = {id(run): name for name, group in group_runs(runs).items() for run in group}
+    named = [{**row, "algorithm": names[id(run)]} for run in runs for row in _ROWS[table](run)]
+    return pd.DataFrame.from_records(named)
 
 
 def _runs(folders: Folders) -> list[Run]:
     paths = [folders] if isinstance(folders, str | Path) else list(folders)
-    return [run for path in paths for run in find_runs(Path(path))]
+    return join_folders({path: find_runs(path) for path in dict.fromkeys(map(Path, paths))})
 
 
 def _identity(run: Run) -> dict[str, Any]:
@@ -179,7 +202,7 @@ def _job_rows(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _client_rows(run: Run) -> Iterator[dict[str, Any]]:
-    from fadas.report.clients import client_tiers, count_arrivals  # which load matplotlib
+    from fadas.report.clients import client_tiers, count_arrivals
 
     tiers = {client: name for name, members in client_tiers(run).items() for client in members}
     last = run.records[-1] if run.records else None
@@ -199,5 +222,17 @@ def _client_rows(run: Run) -> Iterator[dict[str, Any]]:
             yield _with_metrics(row, {name: values[client] for name, values in evaluation.metrics.items()})
 
 
-TABLES = {"runs": load_runs, "steps": load_steps, "jobs": load_jobs, "clients": load_clients}
-_ROWS = {"runs": _run_rows, "steps": _step_rows, "jobs": _job_rows, "clients": _client_rows}
+def _label_rows(run: Run) -> Iterator[dict[str, Any]]:
+    for client, counts in enumerate(run.counts or ()):
+        for label, examples in enumerate(counts):
+            yield {**_identity(run), "client": client, "label": label, "examples": examples}
+
+
+TABLES = {
+    "runs": load_runs,
+    "steps": load_steps,
+    "jobs": load_jobs,
+    "clients": load_clients,
+    "labels": load_labels,
+}
+_ROWS = {"runs": _run_rows, "steps": _step_rows, "jobs": _job_rows, "clients": _client_rows, "labels": _label_rows}

@@ -16,7 +16,7 @@ from fadas.report.figures import Drawn, figures
 from fadas.report.looks import Look, looks_of
 from fadas.report.page.explorer import data_block, explorer_data, plotly, read_asset, script_hash
 from fadas.report.page.settings import compare_settings, draw_own, draw_shared
-from fadas.report.page.tables import draw_differences, draw_plain_table, draw_table, explain_table, swatch
+from fadas.report.page.tables import draw_differences, draw_name, draw_plain_table, draw_table, explain_table
 from fadas.report.text import html_text
 from fadas.runs.reader import Run, group_runs
 from fadas.runs.serialization import write_text
@@ -63,13 +63,12 @@ def page(runs: Sequence[Run], metric: str | None = None, columns: Sequence[str] 
         columns: Further columns of the table.
     """
     comparison = compare(runs, metric, columns)
-    groups = group_runs(runs)
-    looks = looks_of(groups)
+    groups, sound = group_runs(runs), group_runs([run for run in runs if not run.diverged])
+    looks = looks_of(dict.fromkeys([*sound, *groups]))  # as in the figures, which have no diverged runs
     name = ", ".join(dict.fromkeys(run.summary.experiment for run in runs))
     title = html_text(name)
     settings = compare_settings(groups)
-    names = {name: swatch(look) + html_text(name) for name, look in looks.items()}
-    sound = group_runs([run for run in runs if not run.diverged])
+    names = {name: draw_name(name, look) for name, look in looks.items()}
     script = read_asset("report.js")
     packed, plotly_hash = plotly()
     scripts = f"script-src {script_hash(script)} {plotly_hash}"
@@ -86,7 +85,6 @@ def page(runs: Sequence[Run], metric: str | None = None, columns: Sequence[str] 
 {explain_table(comparison)}
 {"".join(_diverged(run) for run in runs if run.diverged)}
 {draw_differences(comparison, looks)}
-<h2 id="methods">What differs between the methods</h2>
 {draw_own(settings, names)}
 {_explorer(sound) if sound else ""}
 {_clients(runs, comparison.metric, looks)}{"".join(map(_figure, figures(runs, metric)))}
@@ -103,7 +101,8 @@ def _lead(runs: Sequence[Run], comparison: Comparison) -> str:
         lead += "largest values that all runs reach."
     if any(run.diverged for run in runs):
         lead += " Diverged runs are not compared."
-    return lead
+    folders = dict.fromkeys(run.folder.parent.name for run in runs)
+    return f"{lead} Folders: {html_text(', '.join(folders))}." if len(folders) > 1 else lead
 
 
 def _format_time(runs: Sequence[Run], time: float) -> str:
@@ -128,7 +127,7 @@ def _explorer(groups: Mapping[str, list[Run]]) -> str:
     left_out = len(groups) - _MOST_METHODS
     note = f'<p class="hint">{left_out} more methods are not drawn.</p>' if left_out > 0 else ""
     if any(run.is_timeless for runs in groups.values() for run in runs):
-        text = "Centralised training has no virtual time: against time, its updates are spread evenly."
+        text = "Centralised training has no virtual time: against time, it is a level line at its last value."
         note += f'<p class="hint">{text}</p>'
     return f'<section class="explorer"><h2>Learning curves</h2><div id="curves"></div>{note}</section>\n'
 

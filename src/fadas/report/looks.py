@@ -1,6 +1,6 @@
 """The colour and the line style of each method: the same in every figure and in every report."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
@@ -29,6 +29,7 @@ _OTHERS = (
     "#0b7285", "#74560f", "#5c940d", "#3b5bdb", "#9c36b5", "#a61e4d", "#087f5b", "#495057",
 )  # fmt: skip
 DASHES = ("-", "--", "-.", (0, (1, 1)))
+_ALIKE = 70.0  # a difference of colours that is hard to see in a thin line; presets differ by more
 
 
 class Look(NamedTuple):
@@ -47,7 +48,8 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """Return the look of each method.
 
     The colour depends on the name alone: a preset has a fixed colour, any other name one of sixteen. If two methods of
-    a report share a colour, their line styles differ. "fadas (lr=0.1)" has the colour of "fadas", if it is free enough.
+    a report have the same colour, or colours that look alike, their line styles differ. "fadas (lr=0.1)" has the colour
+    of "fadas", if it is free enough.
 
     Args:
         names: The names of the methods, in the order of the report.
@@ -56,15 +58,28 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
         >>> looks_of(["fadas", "fadas (other)"])
         {'fadas': Look(colour='#1769aa', dash=0), 'fadas (other)': Look(colour='#1769aa', dash=1)}
     """
-    used: dict[str, int] = {}
     looks: dict[str, Look] = {}
     for name in names:
         colour = _colour(name.partition(" (")[0])
-        if used.get(colour, 0) >= len(DASHES):
+        if len(_dashes_of_alike(colour, looks)) >= len(DASHES):
             colour = _colour(name)
-        looks[name] = Look(colour, used.get(colour, 0) % len(DASHES))
-        used[colour] = used.get(colour, 0) + 1
+        taken = _dashes_of_alike(colour, looks)
+        free = [dash for dash in range(len(DASHES)) if dash not in taken]
+        looks[name] = Look(colour, free[0] if free else len(looks) % len(DASHES))
     return looks
+
+
+def _dashes_of_alike(colour: str, looks: Mapping[str, Look]) -> set[int]:
+    """Return the line styles that methods of this colour, or of one that looks alike, have already."""
+    return {look.dash for look in looks.values() if _difference(look.colour, colour) < _ALIKE}
+
+
+def _difference(one: str, other: str) -> float:
+    """Return how different two colours look: a weighted distance, for eyes that see green best."""
+    first, second = ([int(colour[place : place + 2], 16) for place in (1, 3, 5)] for colour in (one, other))
+    red, green, blue = (a - b for a, b in zip(first, second, strict=True))
+    mean = (first[0] + second[0]) / 2
+    return ((2 + mean / 256) * red**2 + 4 * green**2 + (2 + (255 - mean) / 256) * blue**2) ** 0.5
 
 
 def _colour(name: str) -> str:

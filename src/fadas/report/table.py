@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fadas.core.metrics import Metric
+from fadas.core.metrics import Metric, number_format, number_text
 from fadas.report.comparison import INTERVAL, TRAIN_LOSS, Comparison, Row, describe_metric
 from fadas.report.statistics import Ranking
 from fadas.runs.summary import LAST
@@ -62,7 +62,7 @@ def columns_of(comparison: Comparison, wide: bool = False) -> list[Column]:
     ]
     if (target := comparison.target) is not None:
         meaning = "Median over the seeds. A seed that did not get there counts as later than its end."
-        title = f"time to\n{target_text(metric, target)}"
+        title = f"time to\n{'' if metric.is_accuracy else f'{metric.name} '}{target_text(metric, target)}"
         columns.append(Column("time_to_target", title, meaning, lambda row: _time_text(row, wide)))
     for name in comparison.columns:
         if name != INTERVAL:
@@ -112,7 +112,8 @@ def table_notes(comparison: Comparison) -> list[str]:
         return ["nothing was measured: the task has no test data, or no value is a number"]
     notes = [f"final {name}: mean of {_last(comparison)}{spread}{seeds}"]
     if comparison.target is not None and spread:
-        notes.append(f"time to {target_text(comparison.metric, comparison.target)}: median{seeds}")
+        goal = target_text(comparison.metric, comparison.target)
+        notes.append(f"time to {'' if comparison.metric.is_accuracy else f'{name} '}{goal}: median{seeds}")
     if verdict := describe_ranking(comparison.ranking, name):
         notes.append(verdict)
     if baselines := [row.algorithm for row in comparison.rows if row.baseline and row.by_seed]:
@@ -134,18 +135,23 @@ def describe_ranking(ranking: Ranking, metric: str) -> str:
 
 
 def interval_text(metric: Metric, interval: tuple[float, float] | None) -> str:
-    """Return an interval as text: "87.0 to 90.4%" or "0.412 to 0.437"."""
+    """Return an interval as text: "87.0 to 90.4%" or "0.4120 to 0.4370"."""
     if interval is None:
         return "-"
     low, high = interval
-    return f"{100 * low:.1f} to {100 * high:.1f}%" if metric.format == "percent" else f"{low:.4g} to {high:.4g}"
+    return (
+        f"{100 * low:.1f} to {100 * high:.1f}%"
+        if metric.format == "percent"
+        else f"{number_text(low)} to {number_text(high)}"
+    )
 
 
-def difference_text(metric: Metric, difference: float | None) -> str:
-    """Return a difference as text: "+3.6 points" or "-0.012"."""
+def difference_text(metric: Metric, difference: float | None, interval: tuple[float, float] | None = None) -> str:
+    """Return a difference as text: "+3.6 points" or "-0.012", with as many decimals as its interval."""
     if difference is None:
         return "-"
-    return f"{100 * difference:+.1f} points" if metric.format == "percent" else f"{difference:+.4g}"
+    number = (number_format(interval[1] - interval[0]) if interval else "") or ".4g"
+    return f"{100 * difference:+.1f} points" if metric.format == "percent" else f"{difference:+{number}}"
 
 
 def difference_interval_text(metric: Metric, interval: tuple[float, float] | None) -> str:
@@ -153,7 +159,9 @@ def difference_interval_text(metric: Metric, interval: tuple[float, float] | Non
     if interval is None:
         return "-"
     low, high = interval
-    return f"{100 * low:+.1f} to {100 * high:+.1f}" if metric.format == "percent" else f"{low:+.4g} to {high:+.4g}"
+    number = number_format(high - low) or ".4g"
+    percent = metric.format == "percent"
+    return f"{100 * low:+.1f} to {100 * high:+.1f}" if percent else f"{low:+{number}} to {high:+{number}}"
 
 
 def target_text(metric: Metric, target: float) -> str:
@@ -180,8 +188,8 @@ def _time_text(row: Row, wide: bool) -> str:
     some = f"{row.reached} of {row.seeds} seeds"
     if row.time_to_target is None:
         return "never" if row.seeds == 1 else some
-    spread = f" ({row.time_range[0]:.1f} to {row.time_range[1]:.1f})" if wide and row.time_range else ""
-    text = f"{row.time_to_target:.1f}{spread if row.seeds > 1 else ''}"
+    spread = f" ({row.time_range[0]:.1f} to {row.time_range[1]:.1f})" if row.time_range and row.reached > 1 else ""
+    text = f"{row.time_to_target:.1f}{spread if wide else ''}"
     return text if row.reached == row.seeds else f"{text}, {some}"
 
 

@@ -47,7 +47,9 @@ def identity(tables: Tables) -> dict[str, Any]:
     ignored = {*_IGNORED, *_MEASURED} if is_deployment(tables) else _IGNORED  # a deployment may be extended
     run = {key: value for key, value in _section(tables, "run").items() if key not in ignored}
     same = {**tables, "run": run, "executor": _own_executor(tables), "precision": precision(tables)}
-    if is_deployment(tables):  # who may fill the buffer can change at a restart, as other checks of updates can
+    if is_deployment(tables):
+        same.pop("app", None)  # what counts for the server is in the other sections
+        # who may fill the buffer can change at a restart, as other checks of updates can
         section = _section(tables, "schedule")
         same["schedule"] = {key: value for key, value in section.items() if key not in ("per_client", "excess")}
     task = _section(tables, "task")

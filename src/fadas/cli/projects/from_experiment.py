@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fadas.errors import ConfigError
@@ -26,11 +26,10 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
     config = resolve(tables, label, experiment_seeds(tables)[0])
     own = {key: value for key, value in config.tables["algorithms"][label].items() if key != "schedule"}
     task = {key: value for key, value in config.tables["task"].items() if key != "clients"}
-    if isinstance(task.get("metrics"), list | tuple):
-        task["metrics"] = ",".join(task["metrics"])
+    if config.task_metrics:
+        task["metrics"] = ",".join(config.task_metrics)
     schedule, run = config.schedule, config.run
     config.algorithm.deployed()  # refuses baselines
-    judged = {key: getattr(run, key) for key in ("metric", "better", "format", "target")}
     settings = {
         "task": task.pop("name"),
         **_flatten("task", task),
@@ -44,7 +43,8 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
         **_local_settings(config.tables["local"]),
         "seed": config.seed,
         "eval-every": run.eval_every,
-        **{key: value for key, value in judged.items() if value is not None},
+        **{key: value for key in ("metric", "better", "format", "target") if (value := getattr(run, key)) is not None},
+        **_sink_settings(run.sinks),
     }
     algorithm = algorithm_from_run_config(settings)
     if algorithm != config.algorithm:
@@ -66,6 +66,20 @@ def _local_settings(table: Mapping[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in table.items() if key not in ("lr", "epochs", "batch_size", "weight_decay")}
     name = {"local-name": rest.pop("name")} if "name" in rest else {}
     return {**plain, "local-steps": 0, **name, **_flatten("local", rest)}
+
+
+def _sink_settings(sinks: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the trackers that fadas comes with as flat settings. A class of the user's own is left out."""
+    from fadas.runs.sinks import SINKS
+
+    tables = [{"name": one} if isinstance(one, str) else one for one in sinks]
+    tables = [table for table in tables if table["name"] in SINKS]
+    settings: dict[str, Any] = {"sinks": ",".join(table["name"] for table in tables)} if tables else {}
+    for table in tables:
+        settings |= _flatten(
+            f"sinks-{table['name']}", {key: one for key, one in table.items() if key != "name" and one != ()}
+        )
+    return settings
 
 
 def fill_settings(pyproject: str, settings: Mapping[str, Any]) -> str:

@@ -198,7 +198,7 @@ class Results:
         import matplotlib
 
         from fadas.report.comparison import TRAIN_LOSS, choose_common_metric
-        from fadas.report.curves import STYLE, curves
+        from fadas.report.figures.curves import STYLE, curves
 
         if against not in ("time", "updates"):
             raise ConfigError(f'against must be "time" or "updates", got {against!r}')

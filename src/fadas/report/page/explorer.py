@@ -5,7 +5,6 @@ import hashlib
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -14,10 +13,10 @@ from typing import Any
 
 from fadas.core.metrics import Metric
 from fadas.report.comparison import describe_metric
+from fadas.report.figures.timeline import ClientRows, timeline_of
 from fadas.report.looks import Look
 from fadas.report.statistics import t_quantile
 from fadas.report.text import show_line
-from fadas.report.timeline import ClientRows
 from fadas.runs.reader import Run
 from fadas.runs.serialization import to_json
 
@@ -40,7 +39,7 @@ def explorer_data(
         looks: The look of each method.
     """
     runs = [run for group in groups.values() for run in group]
-    until = max((run.records[-1].time for run in runs if not run.is_timeless), default=math.inf)
+    times = [run.records[-1].time for run in runs if not run.is_timeless]
     names = dict.fromkeys([metric.name, *(name for run in runs for name in run.metrics)])
     names = [name for name in names if any(run.values(describe_metric(name)) for run in runs)][:_MOST_METRICS]
     held_out = all(run.config["task"].get("validation") for run in runs)
@@ -57,6 +56,7 @@ def explorer_data(
     most = max(map(len, groups.values()))
     return {
         "clock": " or ".join(dict.fromkeys(run.clock for run in runs)),
+        "until": _round(max(times)) if times else None,
         "metrics": metrics,
         "t": [None, None, *(_round(t_quantile(count - 1)) for count in range(2, most + 1))],
         "methods": [
@@ -64,7 +64,7 @@ def explorer_data(
                 "name": show_line(name, 80),
                 "colour": looks[name].colour,
                 "dash": looks[name].dash,
-                "runs": [_curves(run, names, until) for run in group],
+                "runs": [_curves(run, names) for run in group],
             }
             for name, group in groups.items()
         ],
@@ -74,17 +74,18 @@ def explorer_data(
     }
 
 
-def _curves(run: Run, names: Iterable[str], until: float) -> dict[str, Any]:
+def _curves(run: Run, names: Iterable[str]) -> dict[str, Any]:
     """Return the curves of a run: for each metric, then for the training loss, the columns of `AXES` and the values.
 
-    Centralised training has no virtual time. Its updates are spread evenly over the time of the others.
+    Centralised training has no virtual time: against time, the page draws it as a level line.
     """
-    if run.is_timeless and math.isfinite(until):
-        each = until / run.records[-1].updates
-        run = replace(run, records=[replace(record, time=each * record.updates) for record in run.records])
     found = [[(*_place(record), value) for record, value in run.values(describe_metric(name))] for name in names]
     losses = [(*_place(record), record.train_loss) for record in run.records if math.isfinite(record.train_loss)]
-    return {"seed": str(run.summary.seed), "curves": [*map(_columns, map(_thin, found)), _columns(_bin(losses))]}
+    return {
+        "seed": str(run.summary.seed),
+        "timeless": run.is_timeless,
+        "curves": [*map(_columns, map(_thin, found)), _columns(_bin(losses))],
+    }
 
 
 def _place(record: Any) -> tuple[float, float, float]:
@@ -110,14 +111,15 @@ def _columns(points: list[Any]) -> list[list[float]]:
 
 def _timeline(run: Run) -> dict[str, Any]:
     """Return the first jobs of a run: row, client, start, duration, version and delay of each."""
-    rows = ClientRows(run)
-    jobs = [(job, record.step - 1 - job.tau) for record in run.records for job in record.jobs]
-    shown = sorted(jobs, key=lambda one: (one[0].start, one[0].id))[:_MOST_JOBS]
+    jobs = timeline_of(run)
+    rows = ClientRows(jobs)
+    shown = sorted(jobs.bars, key=lambda bar: bar.start)[:_MOST_JOBS]
     columns = [
-        (rows.row(job.client), job.client, _round(job.start), _round(job.end - job.start), version, job.tau)
-        for job, version in shown
+        (rows.row(bar.client), bar.client, _round(bar.start), _round(bar.end - bar.start), bar.version, bar.tau)
+        for bar in shown
     ]
-    return {"clock": run.clock, "jobs": [list(column) for column in zip(*columns)], "left": len(jobs) - len(shown)}
+    left = len(jobs.bars) - len(shown)
+    return {"clock": run.clock, "jobs": [list(column) for column in zip(*columns)], "left": left, "rows": rows.count}
 
 
 def _round(value: float) -> float:

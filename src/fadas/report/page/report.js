@@ -14,6 +14,11 @@
     toImageButtonOptions: { format: "svg", filename: "fadas" },
   };
   const font = { family: "system-ui, sans-serif", size: 13, color: "#1c2430" };
+  const modebar = { bgcolor: "rgba(0,0,0,0)", color: "#9aa5b1", activecolor: "#1769aa" };
+  // On a logarithmic axis: 1, 2 and 5 of each decade, written out. Plotly would write "2" for 20.
+  const scaled = (log, format, room) => (log
+    ? { type: "log", nticks: Math.max(3, Math.min(7, Math.floor(room / 110))), tickformat: format || ",~r" }
+    : { type: "linear", tickformat: format });
   const grid = { gridcolor: "#e9edf1", zeroline: false, linecolor: "#9aa5b1", showline: true, automargin: true };
 
   if (!(await loadPlotly())) return;
@@ -76,9 +81,13 @@
       const bands = ["± one standard deviation", "95 % interval of the mean", "every seed", "mean only"];
       choice(controls, "spread over seeds", bands, (band) => redraw({ band }));
     }
-    const box = make("label", controls, { textContent: "smoothing" });
+    const box = make("label", controls);
+    const amount = make("span", box, { textContent: "smoothing: none" });
     const slider = make("input", box, { type: "range", min: 0, max: 20, value: 0, ariaLabel: "smoothing" });
-    slider.addEventListener("input", () => redraw({ smooth: Number(slider.value) / 100 }));
+    slider.addEventListener("input", () => {
+      amount.textContent = slider.value === "0" ? "smoothing: none" : `smoothing: ${slider.value}% of the curve`;
+      redraw({ smooth: Number(slider.value) / 100 });
+    });
     const chips = make("div", root, { className: "chips" });
     const buttons = data.methods.map((method, number) => {
       const button = make("button", chips, { type: "button", title: "show or hide" });
@@ -107,7 +116,7 @@
       buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(!state.hidden.has(number))));
       const metric = data.metrics[state.metric];
       const shown = data.methods.map((method, number) => ({
-        ...method, number, lines: method.runs.map(({ curves }) => [curves[state.metric][state.axis], curves[state.metric][3]]),
+        ...method, number, lines: method.runs.map((run) => lineOf(run, state.metric, state.axis)),
       })).filter(({ lines }) => lines.every(([x]) => x.length));
       const ends = shown.flatMap(({ lines }) => lines.map(([x]) => x[x.length - 1]));
       const logX = state.logX ?? (state.axis === 0 && Math.max(...ends) > 5 * Math.min(...ends));
@@ -126,16 +135,22 @@
         font, showlegend: false, hovermode: touch ? "closest" : "x unified", hoverdistance: 40,
         dragmode: touch ? false : "zoom", margin: { l: 55, r: 16, t: 34, b: 46 },
         hoverlabel: { bgcolor: "rgba(255,255,255,.94)", font: { size: 12 } },
-        modebar: { bgcolor: "rgba(0,0,0,0)", color: "#9aa5b1", activecolor: "#1769aa" },
-        xaxis: { ...grid, type: logX ? "log" : "linear", title: { text: AXES[state.axis] }, hoverformat: ",.5~r" },
-        yaxis: { ...grid, type: state.logY ? "log" : "linear", title: { text: plain(metric.label) },
-          tickformat: metric.percent ? "~%" : "" },
+        modebar,
+        xaxis: { ...grid, ...scaled(logX, "", chart.clientWidth), title: { text: AXES[state.axis] }, hoverformat: ",.5~r" },
+        yaxis: { ...grid, ...scaled(state.logY, metric.percent ? "~%" : "", 800), title: { text: plain(metric.label) } },
         uirevision: `${state.metric} ${state.axis} ${logX} ${state.logY}`, ...marks,
       };
       Plotly.react(chart, traces, layout, config);
       const initial = shown.some(({ lines }) => lines.some(([x]) => x[0] <= 0));
       const origin = logX && initial ? " The x axis is logarithmic; the initial model stands at its left edge." : "";
       hint.textContent = how + dotted + origin;
+    }
+
+    // Centralised training has no virtual time: it is a level line at its last value.
+    function lineOf({ curves, timeless }, metric, axis) {
+      const values = curves[metric][3], last = values[values.length - 1];
+      if (!(timeless && axis === 0 && data.until !== null && values.length)) return [curves[metric][axis], values];
+      return [[0, data.until], [last, last]];
     }
 
     function tracesOf(method, metric, place) {
@@ -153,8 +168,10 @@
         const margin = mean.std.map((std, at) =>
           state.band === 0 ? std : (data.t[mean.count[at]] * std) / Math.sqrt(mean.count[at]));
         const part = x.slice(first, last + 1);
-        const low = y.map((one, at) => one - margin[at]).slice(first, last + 1);
-        const high = y.map((one, at) => one + margin[at]).slice(first, last + 1);
+        const shares = metric.percent && y.every((one) => one >= 0 && one <= 1); // no share is negative
+        const limit = (one) => (shares ? Math.min(Math.max(one, 0), 1) : one);
+        const low = y.map((one, at) => limit(one - margin[at])).slice(first, last + 1);
+        const high = y.map((one, at) => limit(one + margin[at])).slice(first, last + 1);
         traces.push({ ...quiet, x: [...part, ...[...part].reverse()], y: [...high, ...low.reverse()], fill: "toself",
           fillcolor: method.colour, opacity: 0.13, line: { width: 0 } });
       }
@@ -256,9 +273,9 @@
       const few = new Map(rows.map((row, at) => [row, clients[at]]));
       const layout = {
         font, showlegend: false, barmode: "overlay", hovermode: "closest", dragmode: touch ? false : "zoom",
-        margin: { l: 45, r: 12, t: 34, b: 46 }, modebar: { bgcolor: "rgba(0,0,0,0)", color: "#9aa5b1" },
+        margin: { l: 45, r: 12, t: 34, b: 46 }, modebar,
         xaxis: { ...grid, title: { text: lines[chosen].clock }, rangemode: "tozero" },
-        yaxis: { ...grid, showgrid: false, title: { text: "clients, slowest on top" },
+        yaxis: { ...grid, showgrid: false, title: { text: "clients, slowest on top" }, range: [-0.5, lines[chosen].rows - 0.5],
           ...(few.size <= 20 ? { tickvals: [...few.keys()], ticktext: [...few.values()].map(String) } : { showticklabels: false }) },
       };
       Plotly.react(chart, [bars, scale], layout, config);

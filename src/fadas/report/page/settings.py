@@ -70,6 +70,10 @@ def _flatten(run: Run) -> dict[str, str]:
     shown = {*identity(run.config)["run"], *_RESULTS} - {"seeds"}  # no result depends on the others
     tables["run"] = {key: value for key, value in tables.get("run", {}).items() if key in shown}
     flat = flatten({**tables, "algorithms": own})
+    if "precision" in flat:
+        flat["executor.precision"] = flat.pop("precision")
+    if flat.get("local.steps"):  # the number of steps replaces that of epochs
+        flat.pop("local.epochs", None)
     return {key: _text(value) for key, value in {**flat, _SEED: run.summary.seed}.items()}
 
 
@@ -105,17 +109,20 @@ def draw_shared(settings: Settings) -> str:
 
 
 def draw_own(settings: Settings, names: Mapping[str, str]) -> str:
-    """Return the settings of each method as an HTML table.
+    """Return the settings of each method as an HTML table with its heading. A lone method has none of its own.
 
     Args:
         settings: The settings.
         names: The name of each method, as HTML.
     """
+    if len(settings.own) == 1 and not any(settings.own.values()):
+        return ""
     rows = ""
     for name, own in settings.own.items():
         pairs = [_pair(_EXPLAINED.get(key, key), value) for key, value in own.items()]
         rows += f"<tr><th>{names[name]}</th><td>{' '.join(pairs) or 'nothing'}</td></tr>"
-    return f'<table class="settings">{rows}</table>'
+    heading = "What differs between the methods" if len(settings.own) > 1 else "The method"
+    return f'<h2 id="methods">{heading}</h2>\n<table class="settings">{rows}</table>'
 
 
 def _pair(key: str, value: str) -> str:

@@ -26,6 +26,11 @@ def swatch(look: Look) -> str:
     )
 
 
+def draw_name(name: str, look: Look | None = None) -> str:
+    """Return a method's name as HTML, with its line beside it."""
+    return f'<span class="name">{swatch(look) if look else ""}<span>{html_text(name)}</span></span>'
+
+
 def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     """Return the table of the comparison as HTML. The best methods of a column are marked where they were tested."""
     head, *_ = [table_header(comparison, wide=True)]
@@ -37,7 +42,7 @@ def draw_table(comparison: Comparison, looks: Mapping[str, Look]) -> str:
     body = ""
     for row, cells in zip(comparison.rows, table_cells(comparison, wide=True), strict=True):
         marks = [_mark(comparison, column.key, row.algorithm) for column in columns]
-        body += f"<tr><th>{swatch(looks[row.algorithm])}{html_text(cells[0])}</th>"
+        body += f"<tr><th>{draw_name(cells[0], looks[row.algorithm])}</th>"
         body += "".join(f"<td{mark}>{html_text(cell)}</td>" for cell, mark in zip(cells[1:], marks, strict=True))
         body += "</tr>"
     return (
@@ -50,9 +55,8 @@ def draw_plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], looks
     top = "".join(f"<th>{html_text(cell)}</th>" for cell in header)
     body = ""
     for name, *cells in rows:
-        mark = swatch(looks[name]) if name in looks else ""
         values = "".join(f"<td>{html_text(cell)}</td>" for cell in cells)
-        body += f"<tr><th>{mark}{html_text(name)}</th>{values}</tr>"
+        body += f"<tr><th>{draw_name(name, looks.get(name))}</th>{values}</tr>"
     return (
         f'<div class="scroll"><table class="results"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
@@ -69,16 +73,16 @@ def explain_table(comparison: Comparison) -> str:
     """Return how to read the table, as HTML: the rule of each column, the spread, the test."""
     metric = comparison.metric
     several = any(row.seeds > 1 for row in comparison.rows)
-    better = f"{metric.name}: {metric.better} is better."
+    better = f"{metric.better.capitalize()} {metric.name} is better."
     lines = [f"<b>{html_text(column.title.replace(chr(10), ' '))}</b>: {html_text(column.meaning)}"
              for column in columns_of(comparison, wide=True)]  # fmt: skip
     if several:
         lines.append("<b>±</b>: sample standard deviation over the seeds, with n - 1.")
     if verdict := describe_ranking(comparison.ranking, metric.name):
         lines.append(f"<b>Marked</b>: {html_text(_explain_marks(comparison))}")
-        lead = f'<p class="verdict">{html_text(_capital(verdict))}. {html_text(_capital(better))}</p>'
+        lead = f'<p class="verdict">{html_text(_capital(verdict))}. {html_text(better)}</p>'
     else:
-        lead = f'<p class="verdict">{html_text(_capital(better))}</p>'
+        lead = f'<p class="verdict">{html_text(better)}</p>'
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f"{lead}<details><summary>How to read this table</summary><ul>{items}</ul></details>"
 
@@ -111,9 +115,13 @@ def draw_differences(comparison: Comparison, looks: Mapping[str, Look]) -> str:
         one = ranking.difference(first, name)
         interval = None if one.low is None or one.high is None else (one.low, one.high)
         verdict = "different" if one.is_significant else "level" if one.p is not None else "no test"
-        cells = [str(one.seeds), difference_text(metric, one.mean), difference_interval_text(metric, interval)]
+        cells = [
+            str(one.seeds),
+            difference_text(metric, one.mean, interval),
+            difference_interval_text(metric, interval),
+        ]
         cells += [_p_text(one.p), _p_text(one.adjusted), verdict]
-        rows += f"<tr><th>{swatch(looks[name])}{html_text(name)}</th>"
+        rows += f"<tr><th>{draw_name(name, looks[name])}</th>"
         rows += "".join(f"<td>{html_text(cell)}</td>" for cell in cells) + "</tr>"
     more = f"<p>{len(others) - _MOST} more methods are not listed.</p>" if len(others) > _MOST else ""
     best = "the best mean, " if len(ranking.candidates) > 1 else ""

@@ -1,5 +1,6 @@
 """What all sinks share: the contract, the guard that keeps their failures from the run, and how trackers resume."""
 
+import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from fadas.core.records import Record
 from fadas.errors import ConfigError, FadasWarning, first_line, place_of
-from fadas.runs.folder import CONFIG, METRICS, MODEL, PARTITION, SINK_NOTES, SUMMARY
+from fadas.runs.folder import CLIENTS, CONFIG, METRICS, MODEL, PARTITION, SINK_NOTES, SUMMARY
 from fadas.runs.formats import FORMAT, upgrade_table
 from fadas.runs.reader import written_records
 from fadas.runs.serialization import from_table, parse_json, to_json, write_text
@@ -88,7 +89,8 @@ class Guard:
             getattr(self._sink, method)(*arguments)
         except Exception as error:  # a sink may be the user's own, and trackers fail in many ways
             self._works = False
-            name, reason = type(self._sink).__name__, f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
+            line = re.sub(r"//[^/@\s]*@", "//", first_line(error))  # an address may hold a password
+            name, reason = type(self._sink).__name__, f"{type(error).__name__}: {line}{place_of(error)}"
             text = f"the sink {name} failed in {method}(): {reason}; the run continues without this sink"
             warnings.warn(text, FadasWarning, stacklevel=2)
 
@@ -247,7 +249,7 @@ def name_of_run(folder: Path, settings: Mapping[str, Any]) -> str:
 
 def result_files(folder: Path) -> list[Path]:
     """Return the files of a run that has ended, without its model."""
-    return [path for name in (CONFIG, METRICS, SUMMARY, PARTITION) if (path := folder / name).exists()]
+    return [path for name in (CONFIG, METRICS, CLIENTS, SUMMARY, PARTITION) if (path := folder / name).exists()]
 
 
 def model_of_run(folder: Path) -> Path | None:

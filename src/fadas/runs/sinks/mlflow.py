@@ -29,13 +29,15 @@ except ImportError:  # on Windows
 
 _MOST_METRICS, _MOST_PARAMS = 1000, 100  # in one request
 _LONGEST = 6000  # characters of a parameter
+_RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 class MLflow(Tracker):
     """Logs settings, losses, metrics, step sizes, delays, figures and the final model to MLflow.
 
     An MLflow run has the name of the run's folder. Settings become parameters. The results of summary.json become
-    metrics that begin with `summary/`.
+    metrics that begin with `summary/`. If the tracker is an SQLite file in another folder than the current one, files
+    go to the folder `mlruns` beside it.
 
     Args:
         tracking_uri: The server or database, such as "http://localhost:5000". None: `MLFLOW_TRACKING_URI`, or the file
@@ -72,10 +74,11 @@ class MLflow(Tracker):
         self._folder = folder
         with _one_process(self.place()):
             self._client: Any = MlflowClient(tracking_uri=self.tracking_uri)
-        if run is not None:
-            self._client.update_run(run, status="RUNNING")
-            return run
-        experiment = self._find_experiment(self.experiment or settings.get("name") or "fadas")
+        with _few_retries():
+            if run is not None:
+                self._client.update_run(run, status="RUNNING")
+                return run
+            experiment = self._find_experiment(self.experiment or settings.get("name") or "fadas")
         tags = {"method": method_of(settings), "folder": str(folder)}
         created: str = self._client.create_run(
             experiment, run_name=name_of_run(folder, settings), tags=tags
@@ -92,11 +95,24 @@ class MLflow(Tracker):
         if found := self._client.get_experiment_by_name(name):
             return found.experiment_id
         try:
-            return self._client.create_experiment(name)
+            return self._client.create_experiment(name, artifact_location=self._artifact_location(name))
         except MlflowException:  # another process was faster
             if found := self._client.get_experiment_by_name(name):
                 return found.experiment_id
             raise
+
+    def _artifact_location(self, name: str) -> str | None:
+        """Return where files go: beside an SQLite file. None: where MLflow wants them.
+
+        MLflow would use the current folder, which for an app of Flower is a folder of its own.
+        """
+        import mlflow
+
+        uri = self.tracking_uri or mlflow.get_tracking_uri()
+        path = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
+        if not uri.startswith("sqlite:///") or path.parent in (Path.cwd(), Path("/")):
+            return None
+        return (path.parent / "mlruns" / re.sub(r"[^\w\-.]", "_", name)).as_uri()
 
     def send(self, rows: Sequence[tuple[int, dict[str, float]]]) -> None:
         """Log the values of each step."""
@@ -135,6 +151,19 @@ def _one_process(place: str) -> Generator[None, None, None]:
     with (Path(gettempdir()) / f"fadas-mlflow-{os.getuid()}-{digest}.lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _few_retries() -> Generator[None, None, None]:
+    """Wait for a server that does not answer for seconds only. MLflow's own default is four minutes."""
+    if _RETRIES in os.environ:
+        yield
+        return
+    os.environ[_RETRIES] = "3"
+    try:
+        yield
+    finally:
+        del os.environ[_RETRIES]
 
 
 def _key(name: str) -> str:

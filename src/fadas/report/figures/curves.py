@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -12,15 +13,15 @@ from matplotlib.lines import Line2D
 
 from fadas.core.metrics import Metric
 from fadas.report.comparison import TRAIN_LOSS, choose_common_metric, describe_metric
+from fadas.report.figures.data import Data, group, is_frame, split_frame
 from fadas.report.looks import DASHES, Look, looks_of
 from fadas.report.table import target_text
 from fadas.report.text import figure_text
-from fadas.runs.reader import Run, group_runs
+from fadas.runs.reader import Run
 
 STYLE: Any = matplotlib.rc_params_from_file(
-    f"{__file__.removesuffix('curves.py')}fadas.mplstyle", use_default_template=False
+    str(Path(__file__).parents[1] / "fadas.mplstyle"), use_default_template=False
 )
-Data = Sequence[Run] | Mapping[str, list[Run]] | Any  # Any: a pandas frame
 AXES = {"time": "virtual time", "updates": "client updates", "step": "server steps"}
 _MOST_LABELS = 16  # in the margin; more would not fit
 _LABEL_HEIGHT = 12.0  # in points
@@ -47,16 +48,6 @@ class MeanCurve:
     mean: np.ndarray
     std: np.ndarray
     count: np.ndarray
-
-
-def group(data: Data) -> dict[str, list[Run]]:
-    """Return runs by method. Runs that are grouped already stay as they are."""
-    return dict(data) if isinstance(data, Mapping) else group_runs(data)
-
-
-def is_frame(data: Data) -> bool:
-    """Return whether data are a pandas frame."""
-    return hasattr(data, "columns") and hasattr(data, "groupby")
 
 
 def collect_points(data: Data, axis: str, metric: Metric | None) -> dict[str, list[np.ndarray]]:
@@ -99,14 +90,10 @@ def _points_of_run(run: Run, axis: str, metric: Metric) -> np.ndarray:
 
 def _points_of_frame(frame: Any, axis: str, column: str) -> dict[str, list[np.ndarray]]:
     column = column if column in frame.columns else "value"
-    keys = ["algorithm", "seed"]
-    if "experiment" in frame.columns and frame["experiment"].nunique() > 1:
-        names = frame["algorithm"].astype(str) + " (" + frame["experiment"].astype(str) + ")"
-        frame = frame.assign(algorithm=names)
-    points: dict[str, list[np.ndarray]] = {}
-    for (name, _), part in frame.dropna(subset=[column, axis]).groupby(keys, sort=False):
-        points.setdefault(str(name), []).append(part.sort_values(axis)[[axis, column]].to_numpy(float))
-    return points
+    return {
+        name: [part.sort_values(axis)[[axis, column]].to_numpy(float) for part in seeds]
+        for name, seeds in split_frame(frame, axis, column).items()
+    }
 
 
 def average(lines: Iterable[np.ndarray]) -> MeanCurve:
@@ -140,6 +127,16 @@ def smooth_curve(values: np.ndarray, width: int) -> np.ndarray:
     place = np.arange(len(values))
     low, high = np.maximum(place - width // 2, 0), np.minimum(place + (width + 1) // 2, len(values))
     return (sums[high] - sums[low]) / (high - low)
+
+
+def use_logarithm(ends: Sequence[float]) -> bool:
+    """Return whether a time axis should be logarithmic: on a linear one, slow methods would squeeze the others."""
+    return max(ends) > 5 * min(ends)
+
+
+def plain_number(value: float, _: object = None) -> str:
+    """Return the tick label of a number: "1,000" or "0.002"."""
+    return f"{value:,.0f}" if value >= 1 and value == round(value) else f"{value:g}"
 
 
 def curves(
@@ -186,7 +183,7 @@ def curves(
         return None
     ends = [line[-1, 0] for lines in points.values() for line in lines]
     if log is None:
-        log = axis == "time" and max(ends) > 5 * min(ends)  # linear, slow methods would squeeze the others
+        log = axis == "time" and use_logarithm(ends)
     figure = Figure(figsize=(7.2, 4.2))
     axes = figure.subplots()
     axes.set_xscale("log" if log else "linear")
@@ -204,7 +201,8 @@ def curves(
         if smooth > 1:
             axes.plot(x, curve.mean, color=looks[name].colour, linewidth=0.8, alpha=0.25, zorder=1)
         elif len(lines) > 1:
-            _draw_band(axes, x, curve, len(lines), looks[name].colour)
+            shares = bool(judged and judged.format == "percent")
+            _draw_band(axes, x, curve, len(lines), looks[name].colour, (0.0, 1.0) if shares else None)
     if target is not None:
         axes.axhline(target, color="0.5", linestyle=":", linewidth=1)
         text = f"target {target_text(judged or Metric('value', 'higher'), target)}"
@@ -215,6 +213,7 @@ def curves(
         axes.yaxis.set_major_formatter(percent)
     if log:
         axes.set_xlim(left=left)
+        axes.xaxis.set_major_formatter(plain_number)
     label_lines(axes, [line for line, _ in drawn.values()], list(drawn), [end for _, end in drawn.values()])
     return figure
 
@@ -255,9 +254,13 @@ def _draw_curve(axes: Axes, x: np.ndarray, mean: np.ndarray, curve: MeanCurve, s
     return line
 
 
-def _draw_band(axes: Axes, x: np.ndarray, curve: MeanCurve, seeds: int, colour: str) -> None:
+def _draw_band(
+    axes: Axes, x: np.ndarray, curve: MeanCurve, seeds: int, colour: str, limits: tuple[float, float] | None
+) -> None:
     part = slice(*_whole_part(curve, seeds))
     low, high = (curve.mean - curve.std)[part], (curve.mean + curve.std)[part]
+    if limits and len(low) and limits[0] <= curve.mean[part].min() and curve.mean[part].max() <= limits[1]:
+        low, high = np.clip(low, *limits), np.clip(high, *limits)  # no share is negative
     axes.fill_between(x[part], low, high, alpha=0.13, linewidth=0, color=colour)
 
 

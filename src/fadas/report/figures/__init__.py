@@ -1,13 +1,17 @@
-"""The figures of a report, drawn with matplotlib. `FIGURES` lists them. Each is also a function of runs.
+"""The figures of a report, drawn with matplotlib. `FIGURES` lists them.
 
-| function     | what it draws                                          | data           |
-|--------------|--------------------------------------------------------|----------------|
-| `curves`     | a metric against time, client updates or steps         | runs or frame  |
-| `delays`     | how stale the updates were                             | runs           |
-| `step_sizes` | the server's step sizes                                | runs           |
-| `lost_work`  | jobs without an accepted update                        | runs           |
-| `timeline`   | when each client trained, and from which version       | runs           |
-| `labels`     | which client holds which labels                        | runs           |
+Each is a function of runs or of a pandas frame, and returns a matplotlib figure, or None if there is nothing to draw.
+
+| function             | what it draws                                     | frame                             |
+|----------------------|---------------------------------------------------|-----------------------------------|
+| `curves`             | a metric against time, client updates or steps    | `fadas.load_steps`                |
+| `delays`             | how stale the updates were                        | `fadas.load_jobs`                 |
+| `step_sizes`         | the server's step sizes                           | `fadas.load_steps`                |
+| `lost_work`          | jobs without an accepted update                   | `fadas.load_steps`                |
+| `timeline`           | when each client trained, and from which version  | `fadas.load_jobs`                 |
+| `served`             | how well each client is served                    | `fadas.load_clients`              |
+| `participation`      | how often each client took part                   | `fadas.load_clients`              |
+| `labels`             | which client holds which labels                   | `fadas.load_labels`               |
 """
 
 import io
@@ -21,24 +25,21 @@ from itertools import islice
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from fadas.core.metrics import Metric
-from fadas.report.clients import draw_clients, draw_participation
 from fadas.report.comparison import TRAIN_LOSS, Row, choose_common_metric, compare
-from fadas.report.curves import STYLE, Data, collect_points, curves, group, percent
-from fadas.report.looks import DASHES, looks_of
+from fadas.report.figures.clients import participation, served
+from fadas.report.figures.curves import STYLE, collect_points, curves, percent
+from fadas.report.figures.server import clock_of, delays, labels, lost_work, step_sizes
+from fadas.report.figures.timeline import timeline
 from fadas.report.table import target_text
-from fadas.report.text import figure_text, show_line
-from fadas.report.timeline import timeline
+from fadas.report.text import show_line
 from fadas.runs.reader import Run, group_runs
 
 __all__ = ["FIGURES", "STYLE", "Drawn", "curves", "delays", "figures", "labels", "lost_work", "percent", "save_figures"]
-__all__ += ["step_sizes", "timeline"]
+__all__ += ["participation", "served", "step_sizes", "timeline"]
 _MOST_METHODS = 100  # a figure of more would be higher than matplotlib can draw
-_MOST_LINES = 300
 _MOST_METRICS = 12  # figures of further metrics
 
 
@@ -113,7 +114,7 @@ def figures(runs: Sequence[Run], metric: str | None = None) -> Iterator[Drawn]:
 def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]:
     """Return what can be drawn: the metric, every further metric, the training loss, then `FIGURES`."""
     name = show_line(metric.name)
-    clock = _clock(groups)
+    clock = clock_of(groups)
     entries = [
         Entry(
             "time",
@@ -149,8 +150,8 @@ def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]
         caption += f" The line is the running mean over {width} points; the pale line behind it is not smoothed."
     draw = partial(curves, axis="time", metric=TRAIN_LOSS, smooth=width, xlabel=clock)
     entries.append(Entry("train-loss", "Training loss against time", caption, draw, axis="time"))
-    clients = partial(draw_clients, metric=metric)
-    return entries + [replace(one, draw=clients) if one.draw is draw_clients else one for one in FIGURES]
+    clients = partial(served, metric=metric)
+    return entries + [replace(one, draw=clients) if one.draw is served else one for one in FIGURES]
 
 
 def _title(name: str) -> str:
@@ -177,7 +178,7 @@ def _describe(groups: dict[str, list[Run]], metric: Metric, entry: "Entry") -> s
         reached = [f"{show_line(row.algorithm)} {_reached(row)}" for row in rows]
         if reached:
             median = "" if seeds == {1} else " (median)"
-            goal = f"Reached {target_text(metric, comparison.target)} in {_clock(groups)}{median}"
+            goal = f"Reached {target_text(metric, comparison.target)} in {clock_of(groups)}{median}"
             text += f" {goal}: {', '.join(reached)}."
     return text
 
@@ -215,134 +216,6 @@ def save_figures(runs: Sequence[Run], folder: Path, metric: str | None = None) -
             drawn.save(folder / f"{drawn.name}.{kind}")
 
 
-def _clock(groups: dict[str, list[Run]]) -> str:
-    """Return the label of a time axis."""
-    return " or ".join(dict.fromkeys(run.clock for runs in groups.values() for run in runs))
-
-
-def delays(data: Data) -> Figure | None:
-    """Draw one histogram per distinct set of delays. Methods with the same schedule have the same delays.
-
-    Args:
-        data: The runs. Of each method, the first one is drawn.
-    """
-    groups = group(data)
-    distinct: dict[tuple[int, ...], list[str]] = {}
-    for name, runs in groups.items():
-        taus = tuple(job.tau for record in runs[0].records for job in record.jobs)
-        if any(taus):  # synchronous methods have no delays
-            distinct.setdefault(taus, []).append(name)
-    if not distinct:
-        return None
-    figure = Figure(figsize=(7.2, 2.6 * len(distinct)))
-    panels = figure.subplots(len(distinct), 1, squeeze=False)
-    looks = looks_of(groups)
-    for axes, (taus, names) in zip(panels[:, 0], distinct.items(), strict=True):
-        colour = looks[names[0]].colour if len(names) == 1 else "#7d8894"
-        axes.hist(taus, np.linspace(0, max(taus) + 1, min(max(taus) + 2, 120)), color=colour)
-        axes.set(title=figure_text(", ".join(names)), ylabel="updates (log scale)", yscale="log")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    panels[-1, 0].set_xlabel("delay tau of an update (server versions)")
-    figure.tight_layout()
-    return figure
-
-
-def step_sizes(data: Data) -> Figure | None:
-    """Draw eta_t of each method whose step size varies.
-
-    Each method has its own panel, because FedAsync's eta_t is a mixing weight, on another scale.
-
-    Args:
-        data: The runs. Of each method, the first one is drawn.
-    """
-    groups = group(data)
-    chosen = {name: runs[0] for name, runs in groups.items() if len({r.eta for r in runs[0].records}) > 1}
-    if not chosen:
-        return None
-    figure = Figure(figsize=(7.2, 2.4 * len(chosen)))
-    panels = figure.subplots(len(chosen), 1, squeeze=False, sharex=True)
-    looks = looks_of(groups)
-    for axes, (name, run) in zip(panels[:, 0], chosen.items(), strict=True):
-        axes.plot(
-            [r.time for r in run.records],
-            [r.eta for r in run.records],
-            ".",
-            markersize=3,
-            color=looks[name].colour,
-            rasterized=True,
-        )
-        axes.set(title=figure_text(name), ylabel="step size eta_t", yscale="log")
-    panels[-1, 0].set_xlabel(_clock(groups))
-    figure.tight_layout()
-    return figure
-
-
-def lost_work(data: Data) -> Figure | None:
-    """Draw the number of jobs so far that ended without an accepted update, by reason.
-
-    Args:
-        data: The runs. Of each method, the first one is drawn.
-    """
-    groups = group(data)
-    figure = Figure(figsize=(7.2, 3.2))
-    axes = figure.subplots()
-    looks = looks_of(groups)
-    for name, runs in groups.items():
-        records = runs[0].records
-        counts = [{"dropped": r.dropped, "expired": r.expired, **r.refused} for r in records]
-        reasons = [reason for reason, count in counts[-1].items() if count]
-        for number, reason in enumerate(reasons[: _MOST_LINES - len(axes.lines)]):
-            times, totals = [r.time for r in records], [count.get(reason, 0) for count in counts]
-            axes.step(
-                times,
-                totals,
-                where="post",
-                label=figure_text(f"{name}: {reason}"),
-                color=looks[name].colour,
-                linestyle=DASHES[number % len(DASHES)],
-            )
-    if not axes.lines:
-        return None
-    axes.set(xlabel=_clock(groups), ylabel="jobs so far")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return figure
-
-
-def labels(data: Data) -> Figure | None:
-    """Draw how many examples of each label each client has. All methods of a seed share the data.
-
-    Args:
-        data: The runs. The first one is drawn.
-    """
-    counts = next(iter(group(data).values()))[0].counts
-    if not counts:
-        return None
-    table = np.array(counts).T
-    figure = Figure(figsize=(7.2, min(6.0, 1.2 + 0.22 * len(table))))
-    axes = figure.subplots()
-    edges = [np.arange(size + 1) - 0.5 for size in table.shape]  # a tick is in the middle of its cell
-    shown = axes.pcolormesh(
-        edges[1],
-        edges[0],
-        np.ma.masked_equal(table, 0),
-        cmap=matplotlib.colormaps["Blues"].resampled(24),
-        rasterized=True,
-    )
-    axes.set(xlabel="client", ylabel="label")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(False)
-    figure.colorbar(shown, ax=axes, label="examples", fraction=0.05, pad=0.02, ticks=MaxNLocator(integer=True))
-    sizes, held = table.sum(0), (table > 0).sum(0)
-    axes.set_title(
-        f"{table.shape[1]} clients; examples {sizes.min()} to {sizes.max()}, median {np.median(sizes):.0f}; "
-        f"labels {held.min()} to {held.max()}, median {np.median(held):.0f}",
-        fontsize=9,
-    )
-    return figure
-
-
 @dataclass(frozen=True)
 class Entry:
     """A figure of the report.
@@ -367,13 +240,15 @@ FIGURES: list[Entry] = [
     Entry(
         "delays",
         "Delays",
-        "How many server versions behind each update was when the server used it.",
+        "How many server versions behind each update was when the server used it. All seeds together, on a logarithmic "
+        "axis.",
         delays,
     ),
     Entry(
         "eta",
         "Effective step size",
-        "eta_t is the rate that the server used in step t, for methods that vary it. FedAsync's is its mixing weight.",
+        "eta_t is the rate that the server used in step t, for methods that vary it. FedAsync's is its mixing weight. "
+        "All seeds together.",
         step_sizes,
     ),
     Entry(
@@ -385,26 +260,28 @@ FIGURES: list[Entry] = [
     Entry(
         "timeline",
         "The clients' timeline",
-        "When each client trained, and from which version of the model. Only jobs that reached a server step count.",
+        "When each client trained, and from which version of the model. Only jobs that reached a server step count. "
+        "First seed.",
         timeline,
     ),
     Entry(
         "clients",
         "How well each client is served",
         "The last model on each client's own test data, by delay tier. Dots are clients of all seeds, bars are means.",
-        draw_clients,
+        served,
     ),
     Entry(
         "participation",
         "Who took part how often",
         "Updates of each client that reached a server step, relative to equal shares. The dotted line is uniform "
         "participation.",
-        draw_participation,
+        participation,
     ),
     Entry(
         "labels",
         "Who holds what",
-        "How many examples of each label each client has. The line above the plot gives ranges and medians per client.",
+        "How many examples of each label each client has. The line above the plot gives ranges and medians per client. "
+        "First seed.",
         labels,
     ),
 ]
