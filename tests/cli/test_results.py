@@ -120,7 +120,7 @@ def test_report_has_columns_and_metric_of_choice(tmp_path):
     write_measured(tmp_path / "x" / "fadas-0", "fadas", [0.25, 0.75])
     shown = run_fadas("report", tmp_path / "x", "--columns", "loss, train_loss").stdout
     assert "train_loss" in shown
-    assert " fadas 50.0% 75.0% 75.0% 0.5 1 " in " ".join(shown.split())
+    assert " fadas 50.0% 75.0% 75.0% 0.5000 1.000 " in " ".join(shown.split())
     assert (
         "final loss: mean of the last 2 evaluations" in run_fadas("report", tmp_path / "x", "--metric", "loss").stdout
     )

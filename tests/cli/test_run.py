@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from fadas.tasks import TASKS
 from helpers.cli import DEMO, SMALL, run_fadas, start_paused
+from helpers.experiments import BASE, write_experiment
 from helpers.folders import read_records
 from helpers.forks import run_in_fork
 from helpers.processes import count_lines, wait_until
@@ -213,3 +214,11 @@ def test_code_in_current_folder_and_relative_paths_are_found(tmp_path):
     assert (
         "has changed since these settings were saved" in run_fadas("run", saved, "--out", tmp_path / "p", code=2).stderr
     )
+
+
+def test_centralised_training_has_no_virtual_time(tmp_path):
+    path = write_experiment(tmp_path, BASE.replace("[algorithms.fadas]", "[algorithms.centralised]"))
+    done = run_fadas("run", path, "--out", tmp_path / "out", "--no-report")
+    assert "virtual time" not in done.stderr
+    assert json.loads(run_fadas("plan", path, "--json").stdout)["virtual_time"] is None
+    assert " - " in run_fadas("plan", path).stdout

@@ -14,6 +14,7 @@ def test_sweep_marks_best_point_on_validation_data(tmp_path):
     rows = [json.loads(line) for line in run_fadas(*arguments, "--json").stdout.splitlines()]
     assert len(rows) == 5
     assert [row["best"] for row in rows] == [True] + [False] * 4
+    assert {(row["metric"], row["better"]) for row in rows} == {("accuracy", "higher")}
     assert rows[0]["score"] == max(row["score"] for row in rows)
     configs = list((tmp_path / "s").glob("fedbuff/*/config.toml"))
     assert len(configs) == 5

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fadas.core.metrics import ACCURACY, LOSS, Metric, choose_metric
+from fadas.core.metrics import ACCURACY, LOSS, Metric, choose_metric, number_text
 from fadas.errors import ConfigError
 from fadas.validate import InvalidValue
 
@@ -59,11 +59,16 @@ def test_values_are_shown_as_percents_or_numbers():
     assert Metric("rmse").text(104.3333) == "104.3"
     assert Metric("rmse").text(None) == "-"
     assert ACCURACY.with_spread(0.4567, 0.0123) == "45.7% ± 1.2"
-    assert Metric("rmse").with_spread(0.45678, 0.01234) == "0.457 ± 0.012"
-    assert Metric("rmse").with_spread(0.57, 0.0052) == "0.5700 ± 0.0052"
-    assert Metric("rmse").with_spread(1234.5, 67.8) == "1234 ± 68"
-    assert Metric("rmse").with_spread(0.5, 0.0) == "0.5 ± 0"
+    assert Metric("rmse").with_spread(0.45678, 0.01234) == "0.4568 ± 0.0123"
     assert Metric("rmse").with_spread(None, 0.0) == "-"
+
+
+def test_numbers_of_a_column_have_equally_many_digits():
+    texts = [Metric("rmse").text(value) for value in (5.4, -0.054, 5.366, 12345.6, 2.5e7, 1e-7, 0)]
+    assert texts == ["5.400", "-0.05400", "5.366", "12,346", "2.5e+07", "1e-07", "0"]
+    spreads = [Metric("rmse").with_spread(*pair) for pair in ((5.4, 0.1), (5.4, 1e-6), (1234.5, 31.4), (0.5, 0.0))]
+    assert spreads == ["5.400 ± 0.100", "5.400 ± 1e-06", "1,234 ± 31", "0.5000 ± 0.0000"]
+    assert number_text(0.054, sign="+") == "+0.05400"
 
 
 def test_missing_and_infinite_values_are_none():

@@ -2,14 +2,18 @@
 
 import multiprocessing
 import os
+import select
 import signal
+import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnProcess
 
 import pytest
 
 from fadas.errors import FadasWarning
-from fadas.experiments.parallel_runs import run_in_processes
+from fadas.executors.processes import can_fork
+from fadas.experiments.parallel_runs import end_with_parent, run_in_processes
 from helpers.importable import count_threads, terminate_at_exit, warn_of
 
 
@@ -23,18 +27,41 @@ def test_cores_are_shared_and_exceptions_that_cannot_be_pickled_are_reported(mon
     assert list(run_in_processes(count_threads, [], 2)) == []
 
 
-def test_warnings_of_workers_are_shown_once_in_the_parent():
+def test_warnings_and_progress_of_workers_reach_the_parent():
+    seen = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        results = list(run_in_processes(warn_of, ["one two", "two one", ""], 2))
+        results = list(run_in_processes(warn_of, ["one two", "two one", ""], 2, lambda *told: seen.append(told)))
     assert sorted(str(warning.message) for warning in caught) == ["one", "two"]
     assert all(warning.category is FadasWarning for warning in caught)
     assert sorted(result for _, result in results) == ["", "one two", "two one"]
+    for item in ("one two", "two one"):
+        assert [word for of, word in seen if of == item] == item.split()
 
 
 def test_worker_that_is_terminated_while_it_exits_prints_nothing(capfd):
     assert list(run_in_processes(terminate_at_exit, ["item"], 2)) == [("item", "item")]
     assert capfd.readouterr().err == ""
+
+
+def hold_forked_worker(ready):
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), initializer=end_with_parent) as pool:
+        pool.submit(os.getpid).result()
+        ready.set()
+        time.sleep(60)
+
+
+@pytest.mark.skipif(not can_fork(), reason="needs forks")
+def test_forked_worker_ends_with_a_killed_parent():
+    fork = multiprocessing.get_context("fork")
+    ready, (reader, writer) = fork.Event(), os.pipe()
+    parent = fork.Process(target=hold_forked_worker, args=(ready,))
+    parent.start()
+    os.close(writer)  # the parent and its worker hold it, too
+    assert ready.wait(20)
+    parent.kill()
+    assert select.select([reader], [], [], 20)[0], "nobody holds it any more"
+    os.close(reader)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,6 +10,8 @@ import torch
 
 import fadas
 from fadas.errors import ConfigError, FadasWarning
+from fadas.executors import EXECUTORS
+from fadas.executors.inline import Inline
 from fadas.experiments.sweeps.halving import HALVING, search_points
 from fadas.experiments.sweeps.point_runner import hold_out_examples
 from fadas.experiments.sweeps.points import Sweep, hold_out, read_grid
@@ -70,6 +72,28 @@ def test_halving_over_ranges_agrees_with_a_file(tmp_path, by):
     result = sweep({"fadas": fadas.FADAS}, grids, samples=6, halving=True, by=by)
     assert facts_of(result.rows) == facts_of(file)
     assert [row.share for row in result.rows] == [1, 1 / 2, *[1 / 8] * 4]
+
+
+def test_halving_continues_runs_instead_of_repeating_them(monkeypatch):
+    trained = []
+
+    class Counted(Inline):
+        def collect(self, job):
+            trained.append(job)
+            return super().collect(job)
+
+    monkeypatch.setitem(EXECUTORS, "inline", Counted)
+    grid = {"a": {"eta": [0.001, 0.002, 0.005, 0.01]}}
+    sweep({"a": fadas.FADAS}, grid, halving=True, eval_every=1, executor="inline")
+    updates = PLAN.arrivals.size
+    assert len(trained) == pytest.approx(4 * updates / 8 + updates * 7 / 8, abs=4 * PLAN.schedule.buffer)
+
+
+def test_task_that_needs_the_number_of_clients_gets_that_of_the_plan():
+    def make(clients, validation):
+        return DIGITS(validation=validation) if clients == 12 else None
+
+    assert sweep({"a": fadas.FADAS}, {"a": {"eta": [0.01]}}, task=make).rows[0].score > 0
 
 
 def test_fields_of_an_algorithm_can_be_swept():

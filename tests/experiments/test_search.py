@@ -51,6 +51,14 @@ def test_search_widens_until_the_best_point_is_inside():
     assert [edge.next for edge in search.extended["a"]] == [4, 8, 16]
 
 
+def test_tie_goes_to_the_point_inside_the_grid():
+    """As for tau_c: 0 gives the runs of 1, so the smaller value is no better and not at a bound."""
+    grid, score = make_grid("a", {"x": [1, 2]}), lambda point, share: 1 - max(1, point["x"])
+    search, rounds = run_search(grid, score, lambda point: point["x"] in range(9), widenings=6)
+    assert rounds[1:] == [[(0,), (1,), (2,)]]
+    assert (search.ranked()[0].point, search.ranked()[0].edges) == ({"x": 1}, ())
+
+
 def test_search_does_not_widen_unless_told():
     search, rounds = run_search(make_grid("a", {"x": [1, 2], "y": [1, 2, 3]}), peak_at(9, 2))
     assert len(rounds) == 1
@@ -121,7 +129,7 @@ def test_spread_is_the_sample_deviation_over_seeds():
     assert (row.score, row.seeds) == (pytest.approx(0.6), 2)
     assert row.spread == pytest.approx(0.02**0.5)
     assert row.score_text(Metric("accuracy")) == "60.00% ± 14.14"
-    assert row.score_text(Metric("rmse")) == "0.6 ± 0.14"
+    assert row.score_text(Metric("rmse")) == "0.6000 ± 0.1414"
     (alone,) = rank_points(results[:1])
     assert (alone.spread, alone.seeds, alone.score_text(Metric("accuracy"))) == (None, 1, "50.00%")
 

@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fadas.core.metrics import Metric
 from fadas.experiments.experiment_file import read_experiment
 from fadas.experiments.resolve import resolve
+from fadas.flower import AsyncStrategy
 from fadas.flower.options import (
     algorithm_from_run_config,
     local_from_run_config,
@@ -62,6 +64,7 @@ local = { mu = 0.1, steps = { name = "uniform", low = 2, high = 5 }, schedule = 
 [algorithms.listed]
 preset = "fadas"
 local.steps = { name = "table", counts = [1, 2, 3, 4, 5, 6] }
+[algorithms.local-only]
 """
 
 
@@ -91,6 +94,18 @@ def test_app_has_settings_of_experiment(folder, label):
     assert "num-supernodes=6" in Path("app/README.md").read_text()
 
 
+def test_app_goes_by_the_metric_of_the_experiment(folder):
+    judged = 'metric = "macro_f1"\nformat = "number"\ntarget = 0.9\n'
+    text = EXPERIMENT.replace("[run]\n", "[run]\n" + judged).replace("alpha", 'metrics = ["macro_f1", "top2"]\nalpha')
+    Path("x.toml").write_text(text)
+    code, _, err = call_fadas("deploy", "init", "app", "--from", "x.toml", "--only", "near")
+    assert code == 0, err
+    config = tomllib.loads(Path("app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    options = AsyncStrategy.from_run_config(config).options
+    assert (options.metric, options.target) == (Metric("macro_f1", "higher", "number"), 0.9)
+    assert list(task_from_run_config(config).measured) == ["macro_f1", "top2"]
+
+
 def test_own_method_of_experiment_goes_with_the_app(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     Path("halves.py").write_text(
@@ -118,13 +133,14 @@ def test_own_method_of_experiment_goes_with_the_app(folder, monkeypatch):
     [
         (
             ["--from", "x.toml"],
-            "--only must choose one algorithm to deploy: fadas-da, mine, robust, early, near, listed",
+            "--only must choose one algorithm to deploy: fadas-da, mine, robust, early, near, listed, local-only",
         ),
         (["--only", "fadas-da"], "--only needs --from"),
         (["--from", "x.toml", "--only", "robust", "--task", "names"], "--task and --from cannot be used together"),
         (["--from", "x.toml", "--only", "early"], "an app takes no schedule.refill"),
         (["--from", "x.toml", "--only", "listed"], "local-steps-counts = [1, 2, 3, 4, 5, 6] cannot be a setting"),
         (["--from", "x.toml", "--only", "mine"], "algorithm-step-size-then"),
+        (["--from", "x.toml", "--only", "local-only"], 'the baseline "local-only" runs in simulations only'),
     ],
 )
 def test_what_an_app_cannot_express_is_refused(folder, options, message):

@@ -15,11 +15,14 @@ from flwr.app import MetricRecord
 import fadas
 from fadas.errors import ConfigError
 from fadas.flower.journal import _describe
+from fadas.report.comparison import compare
+from fadas.report.table import table_cells, table_header
 from fadas.runs.checkpoint import read_checkpoint, write_checkpoint
 from fadas.runs.folder import checkpoints, claim
+from fadas.runs.follower import Follower
 from fadas.runs.reader import read_run
 from helpers.flower import INITIAL, ONE, TWO, Node, answer_error, find_lines, stop_server_after
-from helpers.folders import read_files
+from helpers.folders import draw_runs, read_files
 
 
 def evaluate(step, arrays):
@@ -45,6 +48,39 @@ def test_summary_of_resumed_run_covers_all_steps(play, tmp_path):
     assert summary.accuracy == pytest.approx(np.mean([0.5, 0.6, 0.7, 0.8, 0.9]))
     assert summary.accuracy_std == pytest.approx(np.std([0.5, 0.6, 0.7, 0.8, 0.9]))
     assert (summary.step, summary.updates, summary.time) == (9, 9, run.records[-1].time)
+
+
+def measure_rmse(step, arrays):
+    return MetricRecord({"rmse": 2.0 - step / 10, "loss": 1.0})
+
+
+def test_deployment_goes_by_its_metric(play, tmp_path):
+    metric = fadas.Metric("rmse", format="percent")
+    play({ONE: Node()}, steps=8, evaluate=measure_rmse, metric=metric, target=1.5)
+    run = read_run(tmp_path / "fadas-0")
+    assert run.metric == metric
+    assert run.summary.score == pytest.approx(np.mean([1.6, 1.5, 1.4, 1.3, 1.2]))
+    assert run.summary.time_to_target == run.records[4].time
+    assert next(value for _, value in run.values()) == 2.0
+    assert "rmse" in draw_runs(Follower(tmp_path / "fadas-0", "fadas-0"))
+    header, (row,) = table_header(comparison := compare([run])), table_cells(comparison)
+    assert (header[1], row[1]) == ("final\nrmse", "140.0%")
+    assert row[header.index("time to\n150%")] == f"{run.records[4].time:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "mae"}, "metric: evaluate_fn does not measure 'mae'; it measures: rmse, loss"),
+        (
+            {"metric": "rmse", "target": 2.5},
+            r"target = 2\.5 is reached before the run: the initial model has rmse 2",
+        ),
+    ],
+)
+def test_metric_that_is_not_measured_and_target_on_the_wrong_side_are_refused(play, tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        play({ONE: Node()}, steps=4, evaluate=measure_rmse, **options)
 
 
 def test_summary_and_model_say_what_was_trained(play, tmp_path):

@@ -9,6 +9,7 @@ import warnings
 import torch
 
 from fadas.errors import FadasWarning
+from fadas.experiments.parallel_runs import report_progress
 
 
 class PlainStepSize:
@@ -56,7 +57,8 @@ def terminate_at_exit(item):
 
 
 def warn_of(item):
-    """Warn of each word of the item."""
+    """Warn of each word of the item, and report it as progress."""
     for word in item.split():
+        report_progress(word)
         warnings.warn(word, FadasWarning, stacklevel=1)
     return item

@@ -136,8 +136,8 @@ def test_metric_where_lower_is_better_ranks_and_reaches_downwards():
 def test_further_metrics_are_columns_and_figures_on_demand():
     runs = [make_rmse_run(name, [0.9, 0.5, 0.3], r2=value) for name, value in (("a", 0.25), ("b", 0.75))]
     table = compare(runs, columns=["r2", "train_loss"])
-    assert columns(table, "final\nr2") == ["0.25", "0.75"]
-    assert columns(table, "train_loss") == ["1", "1"]
+    assert columns(table, "final\nr2") == ["0.2500", "0.7500"]
+    assert columns(table, "train_loss") == ["1.000", "1.000"]
     drawn = {one.name: one for one in figures(runs)}
     assert list(drawn)[:4] == ["time", "updates", "metric-r2", "train-loss"]
     names = [one.name for one in figures([make_rmse_run("a", [0.9], **{"top 5": 0.1, "top_5": 0.2, "r2": 0.3})])]
@@ -167,3 +167,8 @@ def test_label_of_two_folders_gets_names_of_folders():
     assert [row.algorithm for row in compare(runs).rows] == ["fast (one)", "slow", "fast (two)"]
     deep = join_folders({Path("a/runs"): [FAST_RUN], Path("b/runs"): [FAST_RUN]})
     assert [run.label for run in deep] == ["fast (a/runs)", "fast (b/runs)"]
+
+
+def test_runs_without_measurements_say_so():
+    comparison = compare([make_run("a", [(1, 2, None), (2, 4, None)], target=None)])
+    assert table_notes(comparison) == ["nothing was measured: the task has no test data, or no value is a number"]

@@ -102,6 +102,21 @@ def test_baselines_are_tested_but_never_the_best():
     assert level.all_level
 
 
+def test_best_mean_without_a_test_leads_nothing():
+    values = {"a": by_seed(0.5, 0.61, 0.7), "b": by_seed(0.1, 0.2, 0.3), "one": by_seed(0.9)}
+    ranking = find_best(values, "higher")
+    assert (ranking.leaders, ranking.tested) == ([], 1)
+    assert ranking.reason == "no test compares one, which has the best mean, with another method"
+
+
+def test_methods_are_not_all_level_if_two_differ():
+    """The best mean varies too much to differ from any other method."""
+    a, b, c = by_seed(0.1, 0.9, 0.95, 0.5), by_seed(0.50, 0.51, 0.53, 0.50), by_seed(0.40, 0.42, 0.42, 0.40)
+    ranking = find_best({"a": a, "b": b, "c": c}, "higher")
+    assert ranking.difference("b", "c").is_significant
+    assert (ranking.leaders, ranking.all_level, ranking.winner) == (["a", "b", "c"], False, None)
+
+
 def test_correction_is_over_all_pairs():
     values = {name: dict(enumerate(RANDOM.normal(0.5, 0.1, 4))) for name in "abcde"}
     ranking = find_best(values, "higher")

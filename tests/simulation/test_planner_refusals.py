@@ -53,6 +53,25 @@ def test_replan_keeps_past_and_gives_consistent_future(refill, limit):
     assert lengths[0] == pytest.approx(lengths[1])
 
 
+@pytest.mark.parametrize("refill", ["arrival", "update"])
+@pytest.mark.parametrize(("clients", "buffer"), [(12, 3), (12, 1)])
+def test_plan_after_many_refusals_is_that_of_the_ledger(refill, clients, buffer, monkeypatch):
+    """It is cut from a longer plan. The same with every plan played through the ledger."""
+    delays = Delays(Large(), dropout=0.1, deadline=60.0)
+    p = plan(Schedule(6, buffer, refill), clients, delays, updates=120, seed=5)
+    refuse = {*range(20, 120, 3), *range(130, 190)} - {k for k, id in enumerate(p.ended) if p.outcome[id] != ARRIVED}
+    refuse = {k for k in refuse if k < len(p.ended)}
+    fast, _ = play_plan(p, refuse)
+    assert fast.ahead is not None
+    monkeypatch.setattr("fadas.simulation.planner.Lookahead.suits", lambda *arguments: False)
+    slow, _ = play_plan(p, refuse)
+    assert slow.ahead is None
+    assert len(refuse) > 10
+    for name in ("client", "version", "start", "end", "outcome", "ended", "time", "taken"):
+        assert getattr(fast, name).tolist() == getattr(slow, name).tolist(), name
+        assert getattr(fast, name).dtype == getattr(slow, name).dtype
+
+
 def test_replan_beyond_block_of_random_numbers_draws_new_ones():
     p = plan(Schedule(50, 10), 200, Delays(Large(), dropout=0.1), steps=2000, seed=1)
     assert len(p.client) > 1 << 14

@@ -57,10 +57,10 @@ def test_import_contract_holds():
     assert done.returncode == 0, done.stdout
 
 
-def test_top_level_holds_packages_and_five_modules():
+def test_top_level_holds_packages_and_seven_modules():
     modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert modules == {"aliases", "errors", "registry", "rng", "validate"}
+    assert modules == {"aliases", "errors", "metrics", "partition", "registry", "rng", "validate"}
     assert len(packages) == 12
     for package in packages:
         inside = SOURCE / package
@@ -75,6 +75,16 @@ def test_top_level_holds_packages_and_five_modules():
             "flower": 11,
         }.get(package, 10)
         assert 4 <= len(files | {path.parent.name for path in inside.glob("*/__init__.py")}) <= most, package
+
+
+@pytest.mark.parametrize("name", ["metrics", "partition"])
+def test_short_name_is_the_module_itself(name):
+    """Whether it is imported first by the short name or by the long one."""
+    short, long = f"fadas.{name}", f"fadas.tasks.{name}"
+    for first, second in ((short, long), (long, short)):
+        code = f"{FIRST_IMPORT}import {first}, {second}; from {short} import *; assert {short} is {long}"
+        done = run_in_fork([], code)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(SOURCE).as_posix())

@@ -8,9 +8,11 @@ from torch import nn
 
 from fadas.errors import ConfigError
 from fadas.tasks.digits import digits
+from fadas.tasks.files import files
 from fadas.tasks.names import names
 from fadas.tasks.partition import hold_out_tests
 from fadas.tasks.task import Subsets, Task, evaluate_clients
+from helpers.data_files import write_arrays, write_client_files
 from helpers.training import make_task
 
 
@@ -134,6 +136,20 @@ def test_digits_hold_out_a_share_of_each_client():
         assert held_out == min(round(0.25 * size), size - 1)
         assert task.sizes[client] + held_out == size
     assert torch.equal(plain.test[0], task.test[0])
+
+
+@pytest.mark.parametrize("write", [write_arrays, write_client_files], ids=["arrays on disk", "file per client"])
+def test_files_hold_out_a_share_of_each_client(tmp_path, write):
+    write(tmp_path / "data")
+    clients = 8 if write is write_arrays else 7
+    plain, task = (files(str(tmp_path / "data"), "linear", clients, client_test=share) for share in (None, 0.4))
+    assert plain.client_test is None
+    assert task.mapped == plain.mapped
+    for client in range(clients):
+        both = torch.cat([task.clients[client][0], task.client_test[client][0]])
+        assert sorted(both.tolist()) == sorted(plain.clients[client][0].tolist())
+        assert len(task.client_test[client][0]) == min(round(0.4 * len(both)), len(both) - 1)
+    assert len(evaluate_clients(task, task.module())["accuracy"]) == clients
 
 
 def test_names_divide_the_test_functions_among_the_modules():

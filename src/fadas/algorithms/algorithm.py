@@ -95,6 +95,11 @@ class Algorithm:
         return self.companion.adapt(local) if self.companion else local
 
     @property
+    def is_timeless(self) -> bool:
+        """Whether virtual time means nothing: centralised training waits for no clients."""
+        return self.baseline == "centralised"
+
+    @property
     def effective_statistics(self) -> float | None:
         """The weight of a step's BatchNorm statistics in a running average. None: the step size."""
         return 1.0 if self.statistics is None and not isinstance(self.combine, Mixing) else self.statistics

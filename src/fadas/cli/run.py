@@ -104,14 +104,15 @@ def run(
     diverged: list[str] = []
     items = [Item(tables, c.label, c.seed) for c in configs]
     with Display(max(len(c.id) for c in configs), "updates") as display:
-        bars = Bars(display, plans)
+        bars = Bars(display, plans, {c.id for c in configs if c.algorithm.is_timeless})
         if jobs > 1 and len(pending) > 1:
             tasks.clear()  # each process makes its own
             attempt: Any = ParallelWork(root, mode, time.time())
         else:
             attempt = Work(root, mode, finished, {c.id: c for c in configs}, tasks, plans, bars)
         queue = RunQueue(items, lambda item: item.id, display.say)
-        for item, ended in queue.run(attempt, min(jobs, max(1, len(pending)))):
+        workers = min(jobs, max(1, len(pending)))
+        for item, ended in queue.run(attempt, workers, lambda item, progress: bars.update(item.id, *progress)):
             bars.end(item.id, ended)
             summary = ended.summary
             if summary.diverged is not None:
@@ -170,14 +171,17 @@ def plan(
     set_environment(data_dir, allow_code)
     tables = read_tables(experiment, set_, seed, profile)
     labels = select_labels(tables, only)
-    statistics: dict[int, dict[str, dict[str, float]]] = {}
+    statistics: dict[int, dict[str, dict[str, float | None]]] = {}
     signals.require_cleanup()  # a task may come from the user's code
     for one in experiment_seeds(tables):
         for label in labels:
             config = resolve(tables, label, one)
             timeline = make_plan(config)
             warn_of_idle_cap(timeline, config.algorithm, label)
-            statistics.setdefault(one, {})[label] = timeline.statistics()
+            known: dict[str, float | None] = {**timeline.statistics()}
+            if config.algorithm.is_timeless:
+                known["virtual_time"] = None
+            statistics.setdefault(one, {})[label] = known
     first = next(iter(statistics))
     if json_:
         by_seed = {str(one): by_label for one, by_label in statistics.items()}
@@ -191,8 +195,8 @@ def plan(
         print_table(columns, rows, f"{tables['name']}, seed {one}")
 
 
-def _number(value: float) -> str:
-    return f"{value:,.2f}".removesuffix(".00")
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}".removesuffix(".00")
 
 
 def demo(

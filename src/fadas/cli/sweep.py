@@ -156,7 +156,7 @@ def sweep(
     ranked = search.ranked()
     if json_:
         for row in ranked:
-            print_json(asdict(row))
+            print_json({**asdict(row), "metric": search.metric.name, "better": search.metric.better})
     else:
         _print_ranked(search, ranked, plan.name, by)
     _warn_of_edges(search, widen)

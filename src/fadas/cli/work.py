@@ -1,11 +1,14 @@
 """What `fadas run` does with each run, in this process or in several."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fadas.errors import Busy
+
+_PAUSE = 0.2  # seconds between two messages of a process about its progress
 
 
 class Item(NamedTuple):
@@ -47,10 +50,11 @@ class Bars:
     Args:
         display: Where they are shown.
         plans: The plans of the runs that have not finished, by name.
+        timeless: The names of runs whose virtual time means nothing.
     """
 
-    def __init__(self, display: Any, plans: Mapping[str, Any]) -> None:
-        self.display = display
+    def __init__(self, display: Any, plans: Mapping[str, Any], timeless: Collection[str] = ()) -> None:
+        self.display, self._timeless = display, timeless
         self._sizes = {id: int(plan.statistics()["updates"]) for id, plan in plans.items()}
         self._done = dict.fromkeys(self._sizes, 0)
         self._finished = 0
@@ -63,6 +67,8 @@ class Bars:
 
     def update(self, id: str, updates: int, note: str | None) -> None:
         """Show how far a run is."""
+        if id not in self._bars:
+            self.begin(id)
         self._bars[id].update(updates, note)
         self._count(id, updates)
 
@@ -75,7 +81,7 @@ class Bars:
         if ended.summary.diverged is None and not ended.skipped:
             if id not in self._bars:
                 self.begin(id)
-            self._bars[id].finish(_describe(ended.summary), ended.summary.updates)
+            self._bars[id].finish(_describe(ended.summary, id in self._timeless), ended.summary.updates)
         self._finished += 1
         self._count(id, self._sizes[id])
 
@@ -154,8 +160,24 @@ class ParallelWork:
         again = self.mode == "overwrite" and summary.exists() and summary.stat().st_mtime > self.begun
         task = make_task(config)
         mode = "resume" if again else self.mode
-        ended = run_one(config, folder, mode, task, make_plan(config, task), lambda metric: lambda r: None, said.append)
+        ended = run_one(config, folder, mode, task, make_plan(config, task), _tell_parent, said.append)
         return ended._replace(said=[*said, *ended.said])
+
+
+def _tell_parent(metric: Any) -> Callable[[Any], None]:
+    """Return what tells the parent process of records: their updates, and the last value of the metric."""
+    from fadas.experiments.parallel_runs import report_progress
+
+    last, note = time.monotonic(), None
+
+    def tell(record: Any) -> None:
+        nonlocal last, note
+        note = _measured(metric, record.metrics) or note
+        if time.monotonic() - last > _PAUSE:
+            last = time.monotonic()
+            report_progress((record.updates, note))
+
+    return tell
 
 
 def run_one(config: Any, folder: Path, mode: Any, task: Any, plan: Any, begin: Any, say: Any) -> Ended:
@@ -201,9 +223,11 @@ def _describe_skipped(name: str, folder: Path) -> str:
     return f"{name}: skipped, it has finished in {folder} ({advice})"
 
 
-def _describe(summary: Any) -> str:
+def _describe(summary: Any, timeless: bool) -> str:
     """Return a summary on one line."""
-    parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates", f"virtual time {summary.time:.1f}"]
+    parts = [f"{summary.step:,} steps", f"{summary.updates:,} updates"]
+    if not timeless:
+        parts.append(f"virtual time {summary.time:.1f}")
     if measured := _measured(summary.judged_by, summary.metrics):
         parts.append(measured)
     if refused := sum(summary.refused.values()):

@@ -89,24 +89,53 @@ class Metric:
             limits = " and ".join(limit for limit in (least, most) if limit and "inf" not in limit)
             raise InvalidValue("target", f"must be {limits or 'a number'} for {self.name}, got {target:g}{hint}")
 
+    def why_reached(self, target: float, initial: Mapping[str, float | None] | None) -> str | None:
+        """Return why a target says nothing: the initial model reaches it already, as if the direction were mistaken.
+
+        Args:
+            target: The target.
+            initial: The metrics of the initial model.
+
+        Returns:
+            The reason, or None if the initial model does not reach the target.
+        """
+        value = self.value(initial)
+        if value is None or not self.reaches(value, target):
+            return None
+        return f"the initial model has {self.name} {self.text(value)}, and {self.better} is better"
+
     def text(self, value: float | None) -> str:
         """Return a value as text: "45.7%" or "0.4567"; "-" for None."""
         if value is None:
             return "-"
-        return f"{value:.1%}" if self.format == "percent" else f"{value:.4g}"
+        return f"{value:.1%}" if self.format == "percent" else number_text(value)
 
     def with_spread(self, value: float | None, spread: float) -> str:
-        """Return a value and its spread as text: "45.7% ± 1.2" or "0.457 ± 0.012", with as many decimals."""
+        """Return a value and its spread as text: "45.7% ± 1.2" or "0.4567 ± 0.0120"."""
         if value is None:
             return "-"
-        if self.format == "percent":
-            return f"{self.text(value)} ± {100 * spread:.1f}"
-        number = number_format(spread)
-        return f"{value:{number}} ± {spread:{number}}" if number else f"{value:.4g} ± {spread:.2g}"
+        share = self.format == "percent"
+        return f"{self.text(value)} ± {f'{100 * spread:.1f}' if share else number_text(spread, beside=value)}"
+
+
+def number_text(value: float, beside: float | None = None, sign: str = "") -> str:
+    """Return a number with four significant digits: "5.400", "0.05400", "12,345".
+
+    Args:
+        value: The number.
+        beside: The number whose decimals it gets: a spread has those of its mean, unless nothing would be left of it.
+        sign: "+" to show the sign of positive numbers, too.
+    """
+    size = abs(value if beside is None else beside)
+    if not 1e-4 <= size < 1e6:
+        return f"{value:{sign}.4g}" if beside is None else f"{value:.2g}"
+    decimals = max(0, 3 - math.floor(math.log10(size)))
+    text = f"{value:{sign},.{decimals}f}"
+    return text if beside is None or not value or float(text.replace(",", "")) else f"{value:.2g}"
 
 
 def number_format(spread: float) -> str:
-    """Return the format of numbers that vary by so much: two digits of the spread. Empty: no decimals would do.
+    """Return the format of differences that vary by so much: two digits of the spread. Empty: no decimals would do.
 
     Args:
         spread: A standard deviation, or the width of an interval.

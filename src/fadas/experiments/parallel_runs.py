@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections import deque
@@ -19,12 +20,16 @@ from typing import Any, TypeVar
 from fadas.errors import ConfigError, FadasWarning, Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE = 5.0  # seconds
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def run_in_processes(
-    work: Callable[[T], R], todo: Sequence[T], jobs: int
+    work: Callable[[T], R],
+    todo: Sequence[T],
+    jobs: int,
+    on_progress: Callable[[T, Any], None] = lambda item, progress: None,
 ) -> Generator[tuple[T, R | Exception], None, None]:
     """Yield each item with its result or its exception, as results come.
 
@@ -36,6 +41,7 @@ def run_in_processes(
         work: Does one piece of work. With several jobs it must be picklable, and so must the items.
         todo: The items.
         jobs: How many to do at the same time. With 1, everything runs in this process.
+        on_progress: Receives what `report_progress` is called with in a process, and the item of that process.
     """
     if jobs == 1:
         for item in todo:
@@ -64,16 +70,18 @@ def run_in_processes(
             ready: list[Any] = wait(list(at_work))
             for pipe in ready:
                 try:
-                    warning, result = pipe.recv()
+                    kind, value = pipe.recv()
                 except (EOFError, ConnectionError):
-                    warning, result = None, ChildProcessError("its process died: out of memory?")
+                    kind, value = "result", ChildProcessError("its process died: out of memory?")
                     workers.pop(pipe).join()
                     _start_worker(workers, work, threads)
-                if warning is None:
-                    yield at_work.pop(pipe), result
-                elif warning not in warned:
-                    warned.add(warning)
-                    warnings.warn(warning, FadasWarning, stacklevel=2)
+                if kind == "result":
+                    yield at_work.pop(pipe), value
+                elif kind == "progress":
+                    on_progress(at_work[pipe], value)
+                elif value not in warned:
+                    warned.add(value)
+                    warnings.warn(value, FadasWarning, stacklevel=2)
     finally:
         for pipe, worker in workers.items():
             pipe.close()
@@ -84,6 +92,19 @@ def run_in_processes(
         finally:  # a second Ctrl-C waits for no checkpoint
             for worker in workers.values():
                 worker.kill()
+
+
+_to_parent: Any = None  # the pipe of a process that was started here
+
+
+def report_progress(progress: Any) -> None:
+    """Tell the parent process how far the work is. It does nothing in a process that was not started here.
+
+    Args:
+        progress: What `on_progress` receives.
+    """
+    if _to_parent is not None:
+        _to_parent.send(("progress", progress))
 
 
 def _start_worker(workers: dict[Any, SpawnProcess], work: Callable[[Any], Any], threads: int) -> None:
@@ -126,13 +147,15 @@ def _signals_held() -> Iterator[None]:
 
 
 def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
-    """Do the work received through the pipe until it closes. Send (warning, None) or (None, result)."""
+    """Do the work received through the pipe until it closes. Send warnings, progress and results with their kind."""
     import torch
 
+    global _to_parent
+    _to_parent = pipe
     torch.set_num_threads(threads)
     warnings.showwarning = partial(_send_warning, pipe, warnings.showwarning)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is open is closed
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         with suppress(EOFError, ConnectionError):
             while True:
@@ -145,7 +168,7 @@ def _serve(pipe: Any, work: Callable[[Any], Any], threads: int) -> None:
                     text = f"{type(error).__name__}: {error}"
                     result = error if isinstance(error, ConfigError) else RuntimeError(text)
                     result.add_note(traceback.format_exc())
-                pipe.send((None, result))
+                pipe.send(("result", result))
     finally:  # only Python's own clean-up is left: an exception in it would be printed
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -155,13 +178,19 @@ def _send_warning(
 ) -> None:
     """Send a `FadasWarning` to the parent, which shows it once. Show other warnings here."""
     if issubclass(category, FadasWarning):
-        pipe.send((str(message), None))
+        pipe.send(("warning", str(message)))
     else:
         show(message, category, *place)
 
 
-def _end_with_parent() -> None:
-    """End with the parent. A parent that is killed cannot end its workers."""
+def end_with_parent() -> None:
+    """End this process by SIGTERM when its parent ends. A parent that is killed cannot end its workers."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_PATIENCE)  # the first signal may only have ended a run, which writes its checkpoint

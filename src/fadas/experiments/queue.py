@@ -36,25 +36,33 @@ class RunQueue(Generic[T]):
         self._items, self._name, self._say = list(items), name, say
         self.skipped: list[T] = []
 
-    def run(self, attempt: Callable[[T], R], jobs: int = 1) -> Iterator[tuple[T, R]]:
+    def run(
+        self,
+        attempt: Callable[[T], R],
+        jobs: int = 1,
+        on_progress: Callable[[T, Any], None] = lambda item, progress: None,
+    ) -> Iterator[tuple[T, R]]:
         """Yield each item with its result, as results come.
 
         Args:
             attempt: Runs one item. It raises `Busy` if another process is running it.
             jobs: How many items to run at the same time, each in a process of its own if there are several.
+            on_progress: Receives what attempts in other processes say with `report_progress`, with their items.
 
         Raises:
             Exception: The first exception of an attempt. What is running is then interrupted.
         """
         self.skipped = []
-        yield from self._pass(attempt, self._items, jobs)
+        yield from self._pass(attempt, self._items, jobs, on_progress)
         again, self.skipped = self.skipped, []
         for item in again:
             self._say(f"{self._name(item)}: another process was running it; trying again")
-        yield from self._pass(attempt, again, jobs)
+        yield from self._pass(attempt, again, jobs, on_progress)
 
-    def _pass(self, attempt: Callable[[T], R], items: Sequence[T], jobs: int) -> Generator[tuple[T, R], None, None]:
-        with closing(run_in_processes(attempt, items, jobs)) as results:
+    def _pass(
+        self, attempt: Callable[[T], R], items: Sequence[T], jobs: int, on_progress: Callable[[T, Any], None]
+    ) -> Generator[tuple[T, R], None, None]:
+        with closing(run_in_processes(attempt, items, jobs, on_progress)) as results:
             for item, result in results:
                 if isinstance(result, Busy):
                     self.skipped.append(item)

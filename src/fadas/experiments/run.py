@@ -155,7 +155,7 @@ class _Execution:
         self.kept_clients = 0  # bytes of clients.jsonl
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None:
-            _check_target(simulation, config.run)
+            _check_target(simulation, config.run, config.id)
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
         self.writer = Writer(claim, kept, sinks, save_run_figures, self.kept_clients)
@@ -330,17 +330,15 @@ def _stop_on_signals(simulation: Simulation) -> Iterator[None]:
         signal.raise_signal(received[0])
 
 
-def _check_target(simulation: Simulation, run: RunSettings) -> None:
+def _check_target(simulation: Simulation, run: RunSettings, name: str) -> None:
     """Find a target that the initial model reaches already, as it does if the metric's direction is mistaken.
 
     For a metric that the user chose this is an error, else a warning.
     """
-    metric, initial = simulation.metric, simulation.initial if run.target is not None else None
-    value = metric.value(initial.metrics) if initial else None
-    if run.target is None or value is None or not metric.reaches(value, run.target):
+    initial = simulation.initial if run.target is not None else None
+    if run.target is None or initial is None or not (why := simulation.metric.why_reached(run.target, initial.metrics)):
         return
-    reached = f"the initial model has {metric.name} {metric.text(value)}, and {metric.better} is better"
-    problem = f"run.target = {run.target:g} is reached before the run: {reached}"
+    problem = f"{name}: run.target = {run.target:g} is reached before the run: {why}"
     if run.metric is not None:
         raise ConfigError(problem)
     warnings.warn(problem, FadasWarning, stacklevel=2)

@@ -56,7 +56,7 @@ class Federation:
         steps: int,
     ) -> None:
         self.options, self.grid, self.train_config, self.steps = options, grid, train_config, steps
-        self.evaluator = Evaluator(evaluate, options.interval, steps)
+        self.evaluator = Evaluator(evaluate, options.interval, steps, options.metric, options.target)
         self.layout = ArrayLayout(initial, options.trainable)
         ledger = Ledger(options.schedule, 0, options.seed, open=True)
         self.server = Server(options.algorithm.deployed(), ledger, self.layout.initial, options.checks)

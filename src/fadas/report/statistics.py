@@ -93,8 +93,9 @@ class Ranking:
 
     @property
     def all_level(self) -> bool:
-        """Whether no method is significantly worse than the best one."""
-        return bool(self.leaders) and len(self.leaders) == len(self.candidates)
+        """Whether no two methods differ significantly, baselines aside."""
+        pairs = combinations(self.candidates, 2)
+        return bool(self.leaders) and not any(self.difference(*pair).is_significant for pair in pairs)
 
     def difference(self, first: str, second: str) -> Difference:
         """Return the difference of two methods, first minus second."""
@@ -200,11 +201,13 @@ def find_best(values: Mapping[str, Mapping[int, float]], better: Better, baselin
     sign = 1 if better == "higher" else -1
     candidates = [name for name in measured if name not in baselines]
     ranked = sorted(candidates, key=lambda name: -sign * describe(measured[name].values()).mean)
-    reason = None if len(ranked) > 1 else "there are no two methods beside the baselines"
-    ranking = Ranking([], len(tested), pairs, reason, tuple(ranked))
-    if reason:
-        return ranking
-    level = [name for name in ranked[1:] if not ranking.difference(ranked[0], name).is_significant]
+    ranking = Ranking([], len(tested), pairs, None, tuple(ranked))
+    if len(ranked) < 2:
+        return replace(ranking, reason="there are no two methods beside the baselines")
+    to_best = {name: ranking.difference(ranked[0], name) for name in ranked[1:]}
+    if all(one.p is None for one in to_best.values()):
+        return replace(ranking, reason=f"no test compares {ranked[0]}, which has the best mean, with another method")
+    level = [name for name, one in to_best.items() if not one.is_significant]
     return replace(ranking, leaders=[ranked[0], *level])
 
 

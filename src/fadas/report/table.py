@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fadas.core.metrics import Metric, number_format
+from fadas.core.metrics import Metric, number_format, number_text
 from fadas.report.comparison import INTERVAL, TRAIN_LOSS, Comparison, Row, describe_metric
 from fadas.report.statistics import Ranking
 from fadas.runs.summary import LAST
@@ -108,6 +108,8 @@ def table_notes(comparison: Comparison) -> list[str]:
     spread = "; ± is the sample standard deviation" if any(row.seeds > 1 for row in comparison.rows) else ""
     counts = {row.seeds for row in comparison.rows}
     seeds = f" over {counts.pop()} seeds" if spread and len(counts) == 1 else " over the seeds" if spread else ""
+    if not any(comparison.evaluations):
+        return ["nothing was measured: the task has no test data, or no value is a number"]
     notes = [f"final {name}: mean of {_last(comparison)}{spread}{seeds}"]
     if comparison.target is not None and spread:
         goal = target_text(comparison.metric, comparison.target)
@@ -133,13 +135,14 @@ def describe_ranking(ranking: Ranking, metric: str) -> str:
 
 
 def interval_text(metric: Metric, interval: tuple[float, float] | None) -> str:
-    """Return an interval as text: "87.0 to 90.4%" or "0.412 to 0.437"."""
+    """Return an interval as text: "87.0 to 90.4%" or "0.4120 to 0.4370"."""
     if interval is None:
         return "-"
     low, high = interval
-    number = number_format(high - low) or ".4g"
     return (
-        f"{100 * low:.1f} to {100 * high:.1f}%" if metric.format == "percent" else f"{low:{number}} to {high:{number}}"
+        f"{100 * low:.1f} to {100 * high:.1f}%"
+        if metric.format == "percent"
+        else f"{number_text(low)} to {number_text(high)}"
     )
 
 

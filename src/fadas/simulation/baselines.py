@@ -58,7 +58,7 @@ def pool_clients(task: Task, seed: int) -> Task:
         ConfigError: The clients' examples differ in shape.
     """
     if isinstance(task.clients, Subsets):
-        rows, data = torch.cat(list(task.clients.parts)), task.clients
+        rows, data = torch.cat(list(task.clients.parts)).cpu(), task.clients
     else:
         if not task.alike:
             raise ConfigError("centralised: the clients' examples differ in shape, so they cannot be pooled")

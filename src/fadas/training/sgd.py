@@ -210,7 +210,8 @@ class LocalSGD:
         """Take one step in place.
 
         Args:
-            params: The parameters: a vector [P], or for many jobs a tensor [B, ...] of each parameter.
+            params: The parameters: a vector [P]. For many jobs, one vector of all of them, or a tensor [B, ...] of
+                each parameter.
             grads: Their gradient. It may be overwritten.
             state: The vectors named in `memory`, shaped like the parameters. Also what the method's companion receives
                 and keeps.

@@ -37,6 +37,7 @@ Row = dict[str, Any]
 Candidate = tuple[int, Callable[..., Executor]]  # torch's threads, and what makes the executor
 Run = Callable[[float], int]  # (when to stop, in seconds) -> updates
 _ROUNDS = 3
+_RUN = 500  # server steps, as in the paper
 _SECONDS = 45.0  # for a table: on an idle machine, three rounds take less
 
 
@@ -57,12 +58,12 @@ def bench_cpu(scale: float = 1.0, seconds: float = _SECONDS) -> dict[str, list[R
     small: dict[str, Candidate] = {"batched, 1 thread": (1, Batched), "auto": (cores, auto)}
     tables = {
         f"MLP 32-64-10, {size} of 20": _compare(
-            mlp(), LOCAL, max(3, int(200 * scale)), {"inline, 1 thread": (1, Inline), **small}, limit
+            mlp(), LOCAL, max(3, int(_RUN * scale)), {"inline, 1 thread": (1, Inline), **small}, limit
         )
     }
     for name, local in OTHERS.items():
         tables[f"MLP 32-64-10 with {name}, {size} of 20"] = _compare(
-            mlp(), local, max(3, int(100 * scale)), small, limit / 2
+            mlp(), local, max(3, int(_RUN * scale)), small, limit
         )
     tables["MLP 32-64-10: share of hand-batched products, 1 thread"] = [
         _share(concurrency, max(3, int(200 * scale)), limit / 4) for concurrency in (10, CONCURRENCY)

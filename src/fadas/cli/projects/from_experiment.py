@@ -29,6 +29,7 @@ def app_settings(tables: Mapping[str, Any], label: str) -> dict[str, Any]:
     if config.task_metrics:
         task["metrics"] = ",".join(config.task_metrics)
     schedule, run = config.schedule, config.run
+    config.algorithm.deployed()  # refuses baselines
     settings = {
         "task": task.pop("name"),
         **_flatten("task", task),

@@ -66,7 +66,24 @@ _SETTINGS = (
     ("local-name", "string", '"sgd"', "The local optimizer.", '"momentum"'),
     ("local-*", "string, number or true or false", "", "Any other setting of `[local]`.", "5.0"),
     ("seed", "whole number", "1", "The seed of the initial model, of the choice of nodes, and of the task.", "2"),
-    ("eval-every", "whole number", "1", "Evaluate on the server after this many steps.", "5"),
+    (
+        "eval-every",
+        "whole number or string",
+        "1",
+        'The interval between evaluations on the server: steps, or a text such as "50 updates" or "60 seconds".',
+        '"50 updates"',
+    ),
+    (
+        "metric",
+        "string",
+        "",
+        "What the run is judged by: one of the metrics that the server measures. Not set: the accuracy if it is "
+        "measured, else the first metric.",
+        '"macro_f1"',
+    ),
+    ("better", "string", "", 'For a metric of your own: "higher" or "lower".', '"lower"'),
+    ("format", "string", "", 'How the metric is shown: "percent" or "number".', '"percent"'),
+    ("target", "number", "", "A value of the metric. The report says when the run first reached it.", "0.9"),
     (
         "deadline",
         "number",

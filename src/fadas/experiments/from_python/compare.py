@@ -25,6 +25,7 @@ from fadas.errors import ConfigError, FadasWarning
 from fadas.executors import DEFAULT
 from fadas.executors.processes import can_fork
 from fadas.experiments.from_python.simulate import make_config
+from fadas.experiments.parallel_runs import end_with_parent
 from fadas.experiments.run import execute
 from fadas.experiments.settings import RunSettings
 from fadas.registry import Table
@@ -342,7 +343,8 @@ def _run_all(batch: _Batch, todo: Sequence[_Item], jobs: int) -> None:
         return
     _forked = batch, todo, max(1, (os.cpu_count() or 1) // jobs)
     try:
-        with ProcessPoolExecutor(min(jobs, len(todo)), multiprocessing.get_context("fork")) as pool:
+        fork = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(min(jobs, len(todo)), fork, initializer=end_with_parent) as pool:
             futures = {pool.submit(_run_forked, number): item for number, item in enumerate(todo)}
             try:
                 for future in as_completed(futures):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fadas.algorithms import Algorithm
@@ -13,9 +14,9 @@ from fadas.core.update_checks import Checks
 from fadas.errors import ConfigError, FadasWarning, unknown_name
 from fadas.executors import DEFAULT
 from fadas.experiments.sweeps.grids import Range, make_grid
-from fadas.experiments.sweeps.halving import HALVING, climb_rungs
+from fadas.experiments.sweeps.halving import HALVING, climb_rungs, remove_checkpoints_behind
 from fadas.experiments.sweeps.point_runner import MakeAlgorithm, MakeTask, PointRunner, held_out
-from fadas.experiments.sweeps.points import Point
+from fadas.experiments.sweeps.points import Point, point_file_name
 from fadas.experiments.sweeps.ranking import By, Ranked
 from fadas.experiments.sweeps.search import WIDENINGS, Search
 from fadas.runs.summary import Outcome
@@ -91,8 +92,8 @@ def sweep(
     file.
 
     Args:
-        task: A function that takes `validation`, the share to hold out, and may take `seed`. Or a task: that share of
-            each client's examples is held out, and its test data are not used.
+        task: A function that takes `validation`, the share to hold out, and may take `clients` and `seed`. Or a task:
+            that share of each client's examples is held out, and its test data are not used.
         algorithms: An algorithm for each label, or a function that makes it from the point's values.
         grids: For each label, the values to try of each setting: a list, or a range such as
             `{"low": 1e-4, "high": 0.1, "log": True}`. A setting is an argument of the function, a field of the
@@ -134,7 +135,8 @@ def sweep(
     if by not in ("mean", "last"):
         raise unknown_name("value of by", by, ("mean", "last"))
     options = {"executor": executor, "device": device, "eval_every": eval_every, "checks": checks}
-    runner = PointRunner(held_out(task, validation), dict(algorithms), plan, local or LocalSGD(), metric, options)
+    make_task = held_out(task, validation, plan.clients)
+    runner = PointRunner(make_task, dict(algorithms), plan, local or LocalSGD(), metric, options, keeps=halving)
     chosen = (plan.seed,) if seeds is None else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ConfigError(f"seeds must be different numbers, got {list(chosen)}")
@@ -142,19 +144,28 @@ def sweep(
     def make_points(label: str, grid: Any) -> list[Point]:
         for point in grid.points:
             runner.parts(label, point)  # an error comes before the first run
-        return [Point(label, seed, point, Path(), {}) for point in grid.points for seed in chosen]
+        return [
+            Point(label, seed, point, root / label / f"{point_file_name(point)}-{seed}", {})
+            for point in grid.points
+            for seed in chosen
+        ]
 
     made = {label: make_grid(f"grids[{label!r}]", grid, samples, sample_seed) for label, grid in grids.items()}
     if empty := [label for label, grid in made.items() if not grid.points] or (not made and ["any algorithm"]):
         raise ConfigError(f"there is no grid for {empty[0]}")
-    search = Search(made, make_points, runner.why_invalid, by, widen_limit if widen else 0)
-    rungs = HALVING if halving else (1.0,)
     known: dict[tuple[str, str, int, float], Outcome] = {}
-    while todo := search.next_points():
-        if halving:
-            runner.check_first_rung(todo, rungs[0])
-        for _ in search.record(climb_rungs(todo, rungs, partial(runner.run_rung, jobs, known), by)):
-            pass
+    with TemporaryDirectory(prefix="fadas-sweep-") as folder:  # of the runs that continue on the next rung
+        root = Path(folder)
+        search = Search(made, make_points, runner.why_invalid, by, widen_limit if widen else 0)
+        rungs = HALVING if halving else (1.0,)
+        while todo := search.next_points():
+            if not known:
+                runner.check_plans(todo)
+            if halving:
+                runner.check_first_rung(todo, rungs[0])
+            run_rung = partial(runner.run_rung, jobs, known)
+            for _ in search.record(climb_rungs(todo, rungs, run_rung, by, remove_checkpoints_behind)):
+                pass
     ranked = search.ranked()
     hint = "widen_limit allows more" if widen else "widen=True extends the grid there"
     for label, text in search.edges_left():

@@ -54,7 +54,7 @@ def search_points(
         yield from queue.run(partial(run_point, {}), jobs)
         queue.raise_if_skipped()
 
-    yield from climb_rungs(todo, rungs, run_rung, by, _remove_checkpoints_behind)
+    yield from climb_rungs(todo, rungs, run_rung, by, remove_checkpoints_behind)
 
 
 def climb_rungs(
@@ -104,7 +104,7 @@ def _choose_next(
     return {(label, name) for label, names in waiting.items() for name in names[: wanted[label] - good[label]]}
 
 
-def _remove_checkpoints_behind(results: Sequence[Result], wanted: Mapping[str, int], by: By) -> None:
+def remove_checkpoints_behind(results: Sequence[Result], wanted: Mapping[str, int], by: By) -> None:
     """Remove the checkpoints of points that have fallen behind. A point that is needed after all starts over."""
     ranked = rank_points(results, by)
     for label, number in wanted.items():

@@ -18,17 +18,20 @@ from fadas.core.ledger import Schedule
 from fadas.core.metrics import Metric, choose_metric
 from fadas.errors import ConfigError, Diverged, FadasWarning, unknown_name
 from fadas.executors.torch_settings import torch_threads
+from fadas.experiments.from_python.simulate import make_config
 from fadas.experiments.parallel_runs import run_in_processes
 from fadas.experiments.prepare import count_evaluations
 from fadas.experiments.resolve import PARTS
-from fadas.experiments.run import SMALL
-from fadas.experiments.sweeps.points import Point
+from fadas.experiments.run import SMALL, execute_until
+from fadas.experiments.settings import RunSettings
+from fadas.experiments.sweeps.points import Point, outcome_at
 from fadas.experiments.sweeps.ranking import Result
 from fadas.registry import build
+from fadas.runs.folder import Finished, claim
 from fadas.runs.summary import Outcome, Tally
 from fadas.simulation.baselines import plan_for
 from fadas.simulation.planner import Plan
-from fadas.simulation.simulator import simulate
+from fadas.simulation.simulator import Simulation, simulate
 from fadas.tasks.files.holding_out import hold_out
 from fadas.tasks.task import Task
 from fadas.training.sgd import LocalSGD
@@ -49,6 +52,7 @@ class PointRunner:
         local: Local training.
         metric: What runs are judged by.
         options: The other arguments of `fadas.simulate`.
+        keeps: Whether runs are kept in the folders of their points, so that they continue on the next rung.
     """
 
     make_task: MakeTask
@@ -57,6 +61,7 @@ class PointRunner:
     local: LocalSGD
     metric: str | Metric | None
     options: Mapping[str, Any]
+    keeps: bool = False
 
     def parts(self, label: str, point: Mapping[str, Any]) -> tuple[Algorithm, LocalSGD, dict[str, Any]]:
         """Return the algorithm, the local training and the settings of the schedule at a point."""
@@ -115,6 +120,14 @@ class PointRunner:
         except ValueError as error:
             raise ConfigError(f"{point.label}: {error}") from None
 
+    def check_plans(self, points: Sequence[Point]) -> None:
+        """Warn of odd delays, and raise an error if no plan is possible: for each seed and for each algorithm once."""
+        first = points[0]
+        seeds = {point.seed: point for point in reversed(points) if point.label == first.label}
+        labels = {point.label: point for point in reversed(points) if point.seed == first.seed}
+        for point in {(point.label, point.seed): point for point in (*seeds.values(), *labels.values())}.values():
+            self.timeline(point)
+
     def check_first_rung(self, todo: Sequence[Point], share: float) -> None:
         """Raise an error if the first rung ends before the first evaluation."""
         interval = Interval.parse(self.options["eval_every"])
@@ -157,23 +170,41 @@ class PointRunner:
             raise ConfigError("a sweep ranks points by a metric, but the task has no test data to measure it on")
         if len(task.clients) != self.plan.clients:
             raise ConfigError(f"the plan has {self.plan.clients} clients, but the task has {len(task.clients)}")
-        timeline = self.timeline(point, task)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FadasWarning)  # `check_plans` has shown them
+            timeline = self.timeline(point, task)
         metric = self.metric if isinstance(self.metric, Metric) else choose_metric(task.measured, self.metric)
         simulation: Any = simulate(timeline, task, algorithm, local, metric=metric, **self.options)
-        tally, last, enough = Tally(metric=metric), None, point.share * timeline.arrivals.size
+        if self.keeps:
+            return self._run_in_folder(point, simulation, algorithm, local)
+        tally = Tally(metric=metric)
         small = simulation.server.model.params.numel() < SMALL
         with torch_threads(1 if small else torch.get_num_threads()), closing(iter(simulation)) as records:
             try:
                 for record in records:
                     tally.add(record)
-                    last = record.metrics or last
-                    if point.share < 1 and record.updates >= enough:
-                        return replace(tally.outcome(), metrics=last)
             except Diverged as error:
                 return tally.outcome(str(error))
         if tally.lacks_evaluation:
             tally.add_evaluation(simulation.metrics)
         return tally.outcome()
+
+    def _run_in_folder(self, point: Point, simulation: Simulation, algorithm: Algorithm, local: LocalSGD) -> Outcome:
+        """Continue a run in its folder, up to its share. A checkpoint is left there for the rest."""
+        metric, every = simulation.metric, self.options["eval_every"]
+        judged: Any = {"metric": metric.name, "better": metric.better, "format": metric.format}
+        settings = RunSettings(
+            simulation.plan.steps, eval_every=every, seeds=(point.seed,), checkpoint_every=0, **judged
+        )
+        executor, device, checks = (self.options[key] for key in ("executor", "device", "checks"))
+        config = make_config(point.folder, simulation, algorithm, local, executor, device, settings, checks)
+        claimed = claim(point.folder, config.tables, "resume")
+        if isinstance(claimed, Finished):
+            simulation.executor.close()
+            return claimed.summary
+        enough = None if point.share == 1 else point.share * simulation.plan.arrivals.size
+        outcome = execute_until(config, simulation, claimed, enough)
+        return outcome if enough is None else outcome_at(point.folder, enough, metric) or outcome
 
 
 def _key(point: Point) -> tuple[str, str, int, float]:
@@ -197,8 +228,11 @@ def _with_fields(part: Any, values: Mapping[str, Any], where: str) -> Any:
     return part
 
 
-def held_out(task: Task | MakeTask, validation: float) -> MakeTask:
-    """Return a function of the seed that makes the task with a share of its training data held out."""
+def held_out(task: Task | MakeTask, validation: float, clients: int) -> MakeTask:
+    """Return a function of the seed that makes the task with a share of its training data held out.
+
+    A function that needs the number of clients gets that of the plan.
+    """
     if not isinstance(validation, int | float) or not 0 < validation < 1:
         raise ConfigError(f"validation must lie between 0 and 1, got {validation}")
     if isinstance(task, Task):
@@ -207,6 +241,8 @@ def held_out(task: Task | MakeTask, validation: float) -> MakeTask:
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     if "validation" not in parameters and not takes_any:
         raise ConfigError("to be swept, a task must take `validation`, a share of the training data to measure on")
+    if "clients" in parameters and parameters["clients"].default is inspect.Parameter.empty:
+        task = partial(task, clients=clients)
     return _Tasks(task, validation, "seed" in parameters)
 
 

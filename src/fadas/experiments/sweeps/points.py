@@ -12,7 +12,6 @@ from fadas.core.metrics import Metric
 from fadas.errors import Busy, ConfigError
 from fadas.experiments.experiment_file import put_setting
 from fadas.experiments.resolve import resolve
-from fadas.experiments.settings import RunSettings
 from fadas.experiments.sweeps.grids import Grid, make_grid
 from fadas.registry import Table, lookup, parameters_of
 from fadas.runs.folder import Finished, claim, find_finished
@@ -129,7 +128,7 @@ def grid_runs(tables: Table, label: str, grid: Grid, seeds: Sequence[int], out: 
             changed = with_point(tables, label, point)
             if resolve(changed, label, seed).run.stop_at_target:
                 raise ConfigError(f"{label}: a sweep compares whole runs; set run.stop_at_target=false")
-            found.append(Point(label, seed, point, out / label / f"{_file_name(point)}-{seed}", changed))
+            found.append(Point(label, seed, point, out / label / f"{point_file_name(point)}-{seed}", changed))
     return found
 
 
@@ -178,7 +177,8 @@ def _require_validation(tables: Table) -> None:
         raise ConfigError(f"to be swept, a task must take `validation`, {hint}")
 
 
-def _file_name(point: Table) -> str:
+def point_file_name(point: Table) -> str:
+    """Return the name of a point's folder: "eta=0.1,local.lr=0.01"."""
     name = ",".join(f"{key}={value}" for key, value in point.items()).replace("/", "_")
     if len(name.encode()) <= 200:  # file systems end at 255 bytes
         return name
@@ -199,13 +199,15 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
     from fadas.experiments.run import execute_until
 
     config = resolve(point.tables, point.label, point.seed)
+    run = config.run
+    metric = Metric(run.metric, run.better, run.format) if run.metric else None  # pyright: ignore[reportArgumentType]
     timeline = enough = None  # how many client updates; None: the whole run
     if point.share < 1:
         timeline = make_plan(config, shared_task(config, tasks) if config.delays.scale_by_data else None)
         enough = point.share * timeline.arrivals.size
         with suppress(Busy):  # another process may be running the rest
             find_finished(point.folder, config.tables, "resume")
-        if outcome := _outcome_at(point.folder, enough, config.run):
+        if outcome := outcome_at(point.folder, enough, metric):
             return outcome
     task = shared_task(config, tasks)
     if task.test is None:
@@ -217,12 +219,18 @@ def run_point(tasks: dict[str, Any], point: Point) -> Outcome:
     with claimed:
         simulation = make_simulation(config, task, timeline or make_plan(config, task))
         outcome = execute_until(config, simulation, claimed, enough)
-    return outcome if enough is None else _outcome_at(point.folder, enough, config.run) or outcome
+    return outcome if enough is None else outcome_at(point.folder, enough, metric) or outcome
 
 
-def _outcome_at(folder: Path, updates: float, run: RunSettings) -> Outcome | None:
-    """Return the outcome after that many updates, with the last evaluation so far. None: it has not got so far."""
-    tally = Tally(metric=Metric(run.metric, run.better, run.format) if run.metric else None)  # pyright: ignore
+def outcome_at(folder: Path, updates: float, metric: Metric | None) -> Outcome | None:
+    """Return the outcome after that many updates, with the last evaluation so far. None: it has not got so far.
+
+    Args:
+        folder: The run's folder.
+        updates: The number of client updates.
+        metric: What the run is judged by. None: chosen at the first evaluation.
+    """
+    tally = Tally(metric=metric)
     last: dict[str, Any] | None = None
     with suppress(OSError, ValueError):  # it has not begun, or was killed while it wrote its last line
         for record in written_records(folder):

@@ -1,6 +1,6 @@
 """The points of a search from best to worst, and whether the best one lies on an edge of its grid."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -78,8 +78,13 @@ class Ranked:
             return ""
         edges = [edge.key for edge in self.edges if edge.next is not None]
         bounds = [edge.key for edge in self.edges if edge.next is None]
-        places = [f"the {word} of {' and '.join(keys)}" for word, keys in (("edge", edges), ("bound", bounds)) if keys]
+        places = [f"the {word} of {join_words(keys)}" for word, keys in (("edge", edges), ("bound", bounds)) if keys]
         return f"best, at {' and '.join(places)}" if places else "best"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return words as a text: "a, b and c"."""
+    return " and ".join(([", ".join(words[:-1])] if words[1:] else []) + list(words[-1:]))
 
 
 def score_of(outcome: Outcome, by: By = "mean") -> float | None:
@@ -94,10 +99,16 @@ def score_of(outcome: Outcome, by: By = "mean") -> float | None:
     return outcome.judged_by.value(outcome.metrics)
 
 
-def rank_points(results: Sequence[Result], by: By = "mean") -> list[Ranked]:
+def rank_points(results: Sequence[Result], by: By = "mean", grids: Mapping[str, Grid] = {}) -> list[Ranked]:
     """Return the points of each algorithm from best to worst, by the mean of the metric over the seeds.
 
-    A point that went further is better than one that was left behind. Points without a score come last.
+    A point that went further is better than one that was left behind. Of two points with the same score, the one on
+    fewer edges is better: tau_c = 0 gives the same runs as tau_c = 1. Points without a score come last.
+
+    Args:
+        results: The results of the points.
+        by: What a run is judged by: the mean over the last five evaluations, or the last evaluation.
+        grids: The grids, by algorithm. They have the edges.
     """
     found: dict[str, dict[str, list[Result]]] = {}
     for point, outcome in results:
@@ -107,7 +118,8 @@ def rank_points(results: Sequence[Result], by: By = "mean") -> list[Ranked]:
         rows = [_as_row(label, name, seeds, by) for name, seeds in by_point.items()]
         outcome = next(iter(by_point.values()))[0][1]
         sign = -1 if outcome.judged_by.better == "higher" else 1
-        rows.sort(key=lambda row: (row.score is None, -row.share, sign * (row.score or 0.0), row.name))
+        edges = {row.name: len(grids[label].edges_at(row.point)) if label in grids else 0 for row in rows}
+        rows.sort(key=lambda row: (row.score is None, -row.share, sign * (row.score or 0.0), edges[row.name], row.name))
         ranked += [replace(row, best=place == 0 and row.score is not None) for place, row in enumerate(rows)]
     return ranked
 

@@ -7,7 +7,7 @@ from typing import Any
 from fadas.core.metrics import Metric
 from fadas.experiments.sweeps.grids import Grid
 from fadas.experiments.sweeps.points import Point
-from fadas.experiments.sweeps.ranking import By, Edge, Ranked, Result, find_edges, rank_points
+from fadas.experiments.sweeps.ranking import By, Edge, Ranked, Result, find_edges, join_words, rank_points
 
 WIDENINGS = 6  # how often a grid is extended unless the user says otherwise
 
@@ -98,7 +98,7 @@ class Search:
 
     def ranked(self) -> list[Ranked]:
         """Return the points of each algorithm from best to worst. The best ones know on which edges they lie."""
-        return [self._with_edges(row) if row.best else row for row in rank_points(self.results, self._by)]
+        return [self._with_edges(row) if row.best else row for row in rank_points(self.results, self._by, self.grids)]
 
     def _with_edges(self, row: Ranked) -> Ranked:
         def why_invalid(point: dict[str, Any]) -> str | None:
@@ -114,4 +114,4 @@ class Search:
 def _describe(edges: Sequence[Edge], rounds: int) -> str:
     places = [f"the {edge.side} edge of {edge.key} ({edge.value})" for edge in edges if edge.next is not None]
     after = f" after {rounds} extension{'s' if rounds > 1 else ''}" if rounds else ""
-    return f"best at {' and '.join(places)}{after}" if places else ""
+    return f"best at {join_words(places)}{after}" if places else ""

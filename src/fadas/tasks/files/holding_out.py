@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fadas.rng import HOLDOUT
-from fadas.tasks.partition import share_of, split_off
+from fadas.tasks.partition import hold_out_tests, share_of, split_off
 from fadas.tasks.subsets import Data, Rows, Subsets
 
 
@@ -45,6 +45,26 @@ def _split(client: int, size: int, share: float, name: str) -> tuple[np.ndarray,
         return None
     words = [client, HOLDOUT] if name == "validation" else [client, HOLDOUT, 1]
     return split_off(size, share, np.random.default_rng(words))
+
+
+def hold_out_own(clients: Sequence[Data], share: float | None) -> tuple[Sequence[Data], Sequence[Data] | None]:
+    """Take a share of each client's examples as its own test data. Return (the rest, these test data).
+
+    Args:
+        clients: The clients' data.
+        share: The share. None: nothing is taken.
+    """
+    if isinstance(clients, Subsets):
+        parts, own = hold_out_tests(clients.parts, share)
+        return (clients, None) if own is None else (clients.with_parts(parts), clients.with_parts(own))
+    parts, own = hold_out_tests([torch.arange(len(data[-1])) for data in clients], share)
+    if own is None:
+        return clients, None
+    return _rows_of(clients, parts), _rows_of(clients, own)
+
+
+def _rows_of(clients: Sequence[Data], parts: Sequence[torch.Tensor]) -> list[Data]:
+    return [[column[rows] for column in data] for data, rows in zip(clients, parts, strict=True)]
 
 
 def gathered(data: Data | None) -> Data | None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fadas.tasks.files.arrays import INPUTS, read_arrays
 from fadas.tasks.files.folder import read_folder
-from fadas.tasks.files.holding_out import gathered, hold_out
+from fadas.tasks.files.holding_out import gathered, hold_out, hold_out_own
 from fadas.tasks.files.networks import NETWORKS, choose_network, mae, rmse, squared_error
 from fadas.tasks.files.table import SUFFIXES, Columns, read_table
 from fadas.tasks.subsets import Subsets
@@ -28,6 +28,7 @@ def files(
     kind: Literal["classification", "regression"] = "classification",
     test: str | float | None = None,
     hidden: int = 64,
+    client_test: float | None = None,
 ) -> Task:
     """Your own data: a table, a folder with one file per client, or a folder with arrays that stay on disk.
 
@@ -58,9 +59,11 @@ def files(
         test: The test data: a second table, or a share of each client's examples to hold out. None: the test data in
             the folder, if there are any.
         hidden: The width of the hidden layer of "mlp".
+        client_test: Hold out this share of each client's training examples as its own test data, see
+            `run.clients_eval_every`. None: clients have none.
 
     Example:
-        >>> task = files("hospitals", model="mypackage.networks:Net", clients=12, validation=0.2)
+        >>> task = files("hospitals", model="mypackage.networks:Net", clients=12, validation=0.2, client_test=0.2)
         >>> task = files("wine.csv", "mlp", clients=12, target="cultivar", client="estate", test=0.2, hidden=16)
         >>> task = files("rides.parquet", "linear", 80, target="price", client="city", kind="regression",
         ...     features=("distance", "weekday"), one_hot=("weekday",), standardize=True)
@@ -85,6 +88,7 @@ def files(
         data, held_out = hold_out(data, test, "test")
     if validation:
         data, held_out = hold_out(data, validation, "validation")
+    data, own = hold_out_own(data, client_test)
     if standardize and table and isinstance(data, Subsets):
         table.standardize(data)
     outputs = table.outputs if table else _count_outputs(data, held_out, regression) if model in NETWORKS else 0
@@ -93,7 +97,8 @@ def files(
     if regression:
         unit = table.unit if table else 1.0
         loss, metrics = squared_error, {"rmse": partial(rmse, unit=unit), "mae": partial(mae, unit=unit)}
-    return Task(network, data, loss, gathered(held_out), metrics, save=table.save if table else None)
+    save = table.save if table else None
+    return Task(network, data, loss, gathered(held_out), metrics, save=save, client_test=own)
 
 
 def _required(name: str, column: str | None, place: Path, role: str) -> str:

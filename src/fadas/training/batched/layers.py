@@ -8,8 +8,6 @@ from torch import Tensor
 
 from fadas.training.sgd import LocalSGD
 
-START = "start of the job"  # beside the memory of an optimizer, for the proximal term
-ADDITION = "addition"  # what the method adds to each gradient
 _threshold_backward = torch.ops.aten.threshold_backward.default
 _NOTHING = torch.empty(0)
 
@@ -65,12 +63,19 @@ class Linear:
         """Use these settings of local training, with the learning rate of the jobs to come."""
         self.lr = local.lr
 
-    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
-        """Use the parameters of the first `jobs` jobs. Training writes into them."""
+    def load_params(self, params: Mapping[str, Tensor], grads: Mapping[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs, and the memory for their gradients. Training writes into both.
+
+        Args:
+            params: All jobs' parameters by name.
+            grads: Memory for their gradients. Empty for plain SGD.
+            jobs: How many jobs train.
+        """
         weight, bias = self.names
         self._weight = _first(params[weight], jobs)
         self._bias = None if bias is None else _first(params[bias], jobs).unsqueeze(1)
         self._across = self._weight.mT
+        self._grads = [_first(grads[name], jobs) for name in self.names if name] if grads else []
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's outputs."""
@@ -85,30 +90,12 @@ class Linear:
             return self.backward(grad.flatten(1, -2)).unflatten(1, grad.shape[1:-1])
         return torch.bmm(grad, self._weight)
 
-    def load_memory(self, memory: Mapping[str, Mapping[str, Tensor]], jobs: int) -> None:
-        """Use the memory and the start of the first `jobs` jobs. Its keys are vectors' and parameters' names."""
-        weight, bias = self.names
-        self._memory = [
-            ({key: tensors[weight][:jobs] for key, tensors in memory.items()}),
-            ({} if bias is None else {key: tensors[bias][:jobs, None] for key, tensors in memory.items()}),
-        ]
-        pairs = zip((self._weight, self._bias), self._memory)
-        self._additions = [(p, own[ADDITION]) for p, own in pairs if p is not None and ADDITION in own]
-
-    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
-        """Take a step of any elementwise local optimizer.
-
-        Args:
-            grad: The gradient of the outputs.
-            now: Local training with the rate of this step.
-            t: The number of the step.
-        """
+    def write_gradient(self, grad: Tensor) -> None:
+        """Write the gradient of the parameters into its memory, given the gradient of the outputs."""
         grad = grad if grad.dim() == 3 else grad.flatten(1, -2)
-        pairs = [(self._weight, torch.bmm(grad.mT, self._rows))]
+        torch.bmm(grad.mT, self._rows, out=self._grads[0])
         if self._bias is not None:
-            pairs.append((self._bias, grad.sum(1, keepdim=True)))
-        for (params, grads), state in zip(pairs, self._memory):
-            _take_step(params, grads, state, now, t)
+            torch.sum(grad, 1, out=self._grads[1])
 
     def learn(self, grad: Tensor) -> None:
         """Take the plain SGD step in as few calls as possible, given the gradient of the outputs.
@@ -126,13 +113,11 @@ class Linear:
             if self._ones.shape != (jobs, 1, rows):
                 self._ones = grad.new_ones(jobs, 1, rows)
             self._bias.baddbmm_(self._ones, grad, alpha=-self.lr)
-        for params, addition in self._additions:
-            params.add_(addition, alpha=-self.lr)
 
     def clear(self) -> None:
         """Release the parameters and the tensors of the last batch."""
         self._weight = self._across = self._bias = self._rows = _NOTHING
-        self._memory, self._additions = [{}, {}], []
+        self._grads = []
 
 
 class Head(Linear):
@@ -142,9 +127,9 @@ class Head(Linear):
     slower.
     """
 
-    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
-        """Use the parameters of the first `jobs` jobs. Training writes into them."""
-        super().load_params(params, jobs)
+    def load_params(self, params: Mapping[str, Tensor], grads: Mapping[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs, and the memory for their gradients."""
+        super().load_params(params, grads, jobs)
         self._column = None if self._bias is None else self._bias.mT
 
     def forward(self, x: Tensor) -> Tensor:
@@ -161,9 +146,9 @@ class Head(Linear):
         """Return the gradient of the inputs, given the gradient of the outputs."""
         return torch.bmm(grad.mT, self._weight)
 
-    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
-        """Take a step of any elementwise local optimizer."""
-        super().step(grad.mT, now, t)
+    def write_gradient(self, grad: Tensor) -> None:
+        """Write the gradient of the parameters into its memory, given the gradient of the outputs."""
+        super().write_gradient(grad.mT)
 
     def learn(self, grad: Tensor) -> None:
         """Take the plain SGD step, given the gradient of the outputs. Weight decay has been applied already."""
@@ -191,14 +176,11 @@ class Embedding:
         """Use these settings of local training, with the learning rate of the jobs to come."""
         self.lr = local.lr
 
-    def load_params(self, params: dict[str, Tensor], jobs: int) -> None:
-        """Use the parameters of the first `jobs` jobs. Training writes into them."""
+    def load_params(self, params: Mapping[str, Tensor], grads: Mapping[str, Tensor], jobs: int) -> None:
+        """Use the parameters of the first `jobs` jobs, and the memory for their gradients."""
         self._weight = params[self.names[0]][:jobs]
+        self._grad = grads[self.names[0]][:jobs] if grads else _NOTHING
         self._first = torch.arange(jobs, device=self._weight.device) * self._weight.shape[1]
-
-    def load_memory(self, memory: Mapping[str, Mapping[str, Tensor]], jobs: int) -> None:
-        """Use the memory and the start of the first `jobs` jobs."""
-        self._memory = {key: tensors[self.names[0]][:jobs] for key, tensors in memory.items()}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rows of each model's weight that the inputs name."""
@@ -215,33 +197,20 @@ class Embedding:
         rows = grad.reshape(-1, grad.shape[-1])
         return rows if self._kept is None else rows * self._kept[:, None]
 
-    def step(self, grad: Tensor, now: LocalSGD, t: int | Tensor) -> None:
-        """Take a step of any elementwise local optimizer, given the gradient of the outputs."""
-        grads = torch.zeros_like(self._weight)
-        grads.view(-1, grads.shape[-1]).index_add_(0, self._rows, self._row_gradients(grad))
-        _take_step(self._weight, grads, self._memory, now, t)
+    def write_gradient(self, grad: Tensor) -> None:
+        """Write the gradient of the weight into its memory, given the gradient of the outputs."""
+        rows = self._grad.zero_().view(-1, grad.shape[-1])
+        rows.index_add_(0, self._rows, self._row_gradients(grad))
 
     def learn(self, grad: Tensor) -> None:
         """Take the plain SGD step, given the gradient of the outputs. Weight decay has been applied already."""
         rows = self._weight.view(-1, self._weight.shape[-1])
         rows.index_add_(0, self._rows, self._row_gradients(grad), alpha=-self.lr)
-        if ADDITION in self._memory:
-            self._weight.add_(self._memory[ADDITION], alpha=-self.lr)
 
     def clear(self) -> None:
         """Release the parameters and the tensors of the last batch."""
-        self._weight = self._rows = self._first = _NOTHING
-        self._kept, self._memory = None, {}
-
-
-def _take_step(params: Tensor, grads: Tensor, state: dict[str, Tensor], now: LocalSGD, t: int | Tensor) -> None:
-    """Take a step of a local optimizer for one parameter of many models."""
-    if START in state:
-        now.attract(params, grads, state[START])
-    if ADDITION in state:
-        grads.add_(state[ADDITION])
-    now.decay(params, grads)
-    now.step(params, grads, state, t)
+        self._weight = self._grad = self._rows = self._first = _NOTHING
+        self._kept = None
 
 
 class Relu:

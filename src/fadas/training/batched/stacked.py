@@ -7,11 +7,12 @@ none of them:
 - The examples of all jobs pass through the chain together.
 - Each linear layer is one batched product over the jobs.
 - The product that gives a weight's gradient applies a plain SGD step in the same call. Other local optimizers take
-  their elementwise step with each layer's gradient.
+  their elementwise step for all parameters of all jobs at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from torch import Tensor, fx, nn
 
 from fadas.core.model import Model
 from fadas.tasks.task import Loss, cross_entropy
-from fadas.training.batched.layers import ADDITION, START, Embedding, Head, Layer, Linear, Other, Relu
+from fadas.training.batched.layers import Embedding, Head, Layer, Linear, Other, Relu
 from fadas.training.batched.stacked_losses import AnyLoss, CrossEntropy, ManyClasses, StepsLoss
 from fadas.training.flat_module import FlatModule
 from fadas.training.job_state import steps_taken
@@ -27,6 +28,8 @@ from fadas.training.sgd import TAKEN, LocalSGD
 
 _RELUS = (nn.ReLU, F.relu, torch.relu, "relu")
 _FEW = 32  # classes
+START = "start of the job"  # beside the memory of an optimizer, for the proximal term
+ADDITION = "addition"  # what the method adds to each gradient
 
 
 class Stacked:
@@ -91,47 +94,64 @@ class Stacked:
         self._local = local = local or self._local
         self._state, self._taken = dict(state), 0
         self._starts = torch.stack([start.params for start in starts])
-        self._all = torch.empty_like(self._starts)
-        self._params = self._split(self._starts, self._all)
-        self._memory = {key: self._split(vectors) for key, vectors in state.items() if key != TAKEN}
+        self._all, self._params = self._lay_out(self._starts)
+        self._memory = {key: self._lay_out(vectors) for key, vectors in state.items() if key != TAKEN}
         if local.mu:
-            self._memory[START] = {name: view.clone() for name, view in self._params.items()}
+            self._memory[START] = self._lay_out(self._starts)
         if local.companion and (addition := local.companion.addition(self._state)) is not None:
-            self._memory[ADDITION] = self._split(addition)
+            self._memory[ADDITION] = self._lay_out(addition)
+        grads = torch.empty(0) if local.has_plain_steps else torch.empty_like(self._starts)
+        self._grads = grads, self._views(grads) if len(grads) else {}
         for layer in self._trained:
             layer.set_training(local)
         self._keep_first(len(starts))
 
-    def _split(self, vectors: Tensor, memory: Tensor | None = None) -> dict[str, Tensor]:
-        """Return vectors [B, P] as one tensor for each parameter. Products write into contiguous ones faster.
+    def _lay_out(self, vectors: Tensor) -> "_Vectors":
+        """Return a copy of vectors [B, P] that holds one contiguous tensor for each parameter, and these tensors.
 
-        Args:
-            vectors: The vectors.
-            memory: The tensors lie here, one after the other. None: anywhere.
+        Products write into contiguous tensors faster.
         """
-        jobs, shapes = len(vectors), self._flat.param_shapes
-        memory = torch.empty_like(vectors) if memory is None else memory
-        pieces = [part.view(jobs, -1) for part in memory.view(-1).split([jobs * size for size in self._sizes])]
+        memory = torch.empty_like(vectors)
+        views = self._views(memory)
+        pieces = [view.view(len(vectors), -1) for view in views.values()]
         torch.split_with_sizes_copy(vectors, self._sizes, 1, out=pieces)
+        return memory, views
+
+    def _views(self, memory: Tensor) -> dict[str, Tensor]:
+        """Return views of memory for vectors [B, P]: one tensor for each parameter, one after the other."""
+        jobs, shapes = len(memory), self._flat.param_shapes
+        pieces = memory.view(-1).split([jobs * size for size in self._sizes])
         return {name: piece.view(jobs, *shape) for piece, (name, shape) in zip(pieces, shapes.items())}
 
     def _keep_first(self, jobs: int) -> None:
         """Train only the first `jobs` jobs from now on."""
         self._jobs = jobs
         for layer in self._trained:
-            layer.load_params(self._params, jobs)
-            layer.load_memory(self._memory, jobs)
-        everyone = jobs == len(self._starts)
-        self._active = [self._all] if everyone else [params[:jobs] for params in self._params.values()]
+            layer.load_params(self._params, self._grads[1], jobs)
+        if jobs == len(self._starts) and TAKEN not in self._state:  # fewer calls: all parameters at once
+            memory = {key: vectors.view(-1) for key, (vectors, _) in self._memory.items()}
+            self._pieces = [_Piece(self._all.view(-1), self._grads[0].view(-1), memory)]
+        else:
+            self._pieces = [self._piece(name, jobs) for name in self._params]
+
+    def _piece(self, name: str, jobs: int) -> "_Piece":
+        """Return one parameter of the first jobs, with three dimensions."""
+
+        def first(views: Mapping[str, Tensor]) -> Tensor:
+            tensor = views[name][:jobs]
+            return tensor if tensor.dim() == 3 else tensor.unsqueeze(1)
+
+        grads = first(self._grads[1]) if self._grads[1] else self._grads[0]
+        return _Piece(first(self._params), grads, {key: first(views) for key, (_, views) in self._memory.items()})
 
     def unload(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the deltas [B, P] and the vectors of all jobs, and release all tensors of the batch of jobs."""
         deltas, state = _join(self._params).sub_(self._starts), self._state
         if self._local.has_vectors:
-            state |= {name: _join(self._memory[name]) for name in self._local.memory}
+            state |= {name: _join(self._memory[name][1]) for name in self._local.memory}
         self._params, self._memory, self._state = {}, {}, {}
         self._starts = self._all = torch.empty(0)
-        self._active = []
+        self._grads, self._pieces = (torch.empty(0), {}), []
         for layer in self._layers:
             layer.clear()
         return deltas, state
@@ -163,14 +183,19 @@ class Stacked:
             grads = self._backward(loss.gradient(k, x))
             if plain:
                 if shrink:  # not in the products: their factor 1 - lr * decay has one rounding error for all weights
-                    for params in self._active:
-                        params.add_(params, alpha=shrink)
+                    for piece in self._pieces:
+                        piece.params.add_(piece.params, alpha=shrink)
                 for layer, grad in grads:
                     layer.learn(grad)
+                for params, _, memory in self._pieces:
+                    if ADDITION in memory:
+                        params.add_(memory[ADDITION], alpha=-local.lr)
             else:
-                now, t = local.at_step(self._taken), steps_taken(self._state, self._taken, 3, jobs)
                 for layer, grad in grads:
-                    layer.step(grad, now, t)
+                    layer.write_gradient(grad)
+                now, t = local.at_step(self._taken), steps_taken(self._state, self._taken, 3, jobs)
+                for piece in self._pieces:
+                    piece.take_step(now, t)
         return loss.total()
 
     def _backward(self, grad: Tensor) -> list[tuple[Linear | Embedding, Tensor]]:
@@ -182,6 +207,27 @@ class Stacked:
             if layer is not self._learning[0]:
                 grad = layer.backward(grad)
         return grads
+
+
+_Vectors = tuple[Tensor, dict[str, Tensor]]  # vectors of many jobs, and views of them: a tensor for each parameter
+
+
+class _Piece(NamedTuple):
+    """Parameters of many jobs that take elementwise steps together."""
+
+    params: Tensor
+    grads: Tensor
+    memory: dict[str, Tensor]  # the local optimizer's, and the terms that are added to the gradient
+
+    def take_step(self, now: LocalSGD, t: int | Tensor) -> None:
+        """Take step number t of an elementwise local optimizer, with the rate of `now`."""
+        params, grads, memory = self
+        if START in memory:
+            now.attract(params, grads, memory[START])
+        if ADDITION in memory:
+            grads.add_(memory[ADDITION])
+        now.decay(params, grads)
+        now.step(params, grads, memory, t)
 
 
 def _join(named: Mapping[str, Tensor]) -> Tensor:
