@@ -25,7 +25,7 @@ EXPERIMENT = """
 name = "digits"
 clients = 6
 alpha = 0.3
-metrics = ["macro_f1"]
+metrics = ["macro_f1", "top2"]
 [schedule]
 concurrency = 5
 buffer = 3
@@ -42,6 +42,7 @@ updates = 100
 eval_every = 4
 seeds = [7, 8]
 metric = "macro_f1"
+format = "number"
 target = 0.6
 sinks = ["tensorboard", { name = "wandb", project = "x" }]
 [algorithms.fadas-da]
@@ -89,21 +90,11 @@ def test_app_has_settings_of_experiment(folder, label):
     own = {"lr": 0.07, "epochs": 3, "batch-size": 16, "weight-decay": 0.0, "eval-every": 4}
     own |= {"metric": "macro_f1", "target": 0.6, "sinks": "tensorboard,wandb", "sinks-wandb-project": "x"}
     assert own.items() <= config.items()
-    assert list(task_from_run_config(config).metrics or ()) == ["macro_f1"]
+    assert list(task_from_run_config(config).measured) == ["macro_f1", "top2"]
+    options = AsyncStrategy.from_run_config(config | {"folder": str(folder / "kept")}).options
+    assert (options.metric, options.target) == (Metric("macro_f1", "higher", "number"), 0.6)
     assert (config["num-server-rounds"], config["num-partitions"], config["seed"]) == (34, 6, 7)
     assert "num-supernodes=6" in Path("app/README.md").read_text()
-
-
-def test_app_goes_by_the_metric_of_the_experiment(folder):
-    judged = 'metric = "macro_f1"\nformat = "number"\ntarget = 0.9\n'
-    text = EXPERIMENT.replace("[run]\n", "[run]\n" + judged).replace("alpha", 'metrics = ["macro_f1", "top2"]\nalpha')
-    Path("x.toml").write_text(text)
-    code, _, err = call_fadas("deploy", "init", "app", "--from", "x.toml", "--only", "near")
-    assert code == 0, err
-    config = tomllib.loads(Path("app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    options = AsyncStrategy.from_run_config(config).options
-    assert (options.metric, options.target) == (Metric("macro_f1", "higher", "number"), 0.9)
-    assert list(task_from_run_config(config).measured) == ["macro_f1", "top2"]
 
 
 def test_own_method_of_experiment_goes_with_the_app(folder, monkeypatch):
