@@ -94,7 +94,7 @@ def sweep(
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of `runs/NAME-sweep`.")] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the best values into X.toml. Its comments and formatting stay.")
+        bool, typer.Option("--apply", help="Write the best values into X.toml. Its comments stay.")
     ] = False,
     apply_to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the best values into FILE, a new copy of X.toml.")
@@ -163,6 +163,8 @@ def sweep(
     else:
         _print_ranked(search, ranked, plan.name, by)
     _warn_of_edges(search, widen)
+    if seed is None and not any(one.startswith("run.seeds") for one in set_):
+        warnings.warn("tuned on the seeds of the runs; use others, such as --seed 100", FadasWarning, stacklevel=2)
     if file is not None:
         file.write({row.label: row.point for row in ranked if row.best})
         if not json_:

@@ -30,8 +30,8 @@ class Metric:
 
     Args:
         name: Its name among the task's metrics, or "loss".
-        better: Which direction is better. None: as is known of the name.
-        format: How values are shown: "percent" or "number". None: as is known of the name, else "number".
+        better: Which direction is better. None: what is usual for the name.
+        format: How values are shown: "percent" or "number". None: what is usual for the name, else "number".
 
     Example:
         >>> Metric("rmse").is_better(0.5, than=0.7)
@@ -173,8 +173,8 @@ def choose_metric(
         measured: What the task measures beside the loss.
         name: The metric that the user asks for. None: the accuracy if it is measured, else the first metric whose
             better direction is known, else the loss.
-        better: Which direction is better. None: as is known of the name.
-        format: How values are shown. None: as is known of the name.
+        better: Which direction is better. None: what is usual for the name.
+        format: How values are shown. None: what is usual for the name.
 
     Raises:
         ConfigError: The task does not measure the metric.

@@ -62,8 +62,8 @@ class RunSettings:
             The last model is evaluated in any case. The task must have such data, see `task.client_test`. None: never.
         metric: What runs are judged by: targets, tables, figures and sweeps. One of the task's metrics, or "loss".
             None: the accuracy if the task measures it, else its first metric.
-        better: Which direction of the metric is better. None: as is known of its name.
-        format: How the metric is shown. None: as is known of its name.
+        better: Which direction of the metric is better. None: what is usual for its name.
+        format: How the metric is shown. None: what is usual for its name.
         target: A value of the metric. The report says when each run first reached it.
         stop_at_target: End the run at the first evaluation that reaches the target.
         patience: End the run after this many evaluations in a row without a better value of the metric. None: never.
