@@ -54,6 +54,11 @@ def test_latex_shows_names_as_they_are(tmp_path):
     assert row.startswith(f"{shown} & 50.0\\%")
 
 
+def test_table_without_rows_is_an_error(tmp_path):
+    write_run(tmp_path / "a-0", [make_record(1, 0.5)])
+    assert "these runs have no labels; choose" in run_fadas("export", tmp_path, "--table", "labels", code=2).stderr
+
+
 def test_tables_for_readers_have_short_numbers(tmp_path):
     write_run(tmp_path / "a-0", [make_record(1, 1 / 3)])
     assert "| 0.333333 |" in run_fadas("export", tmp_path, "--format", "markdown", "--table", "runs").stdout

@@ -219,7 +219,12 @@ def test_figure_of_frame_is_that_of_runs(draw, table):
 
 def test_frame_without_column_is_refused():
     with pytest.raises(ConfigError, match='the frame has no column "tau", only experiment, algorithm'):
-        delays(frame_of([FAST_RUN], "labels").assign(experiment=1, algorithm="a"))
+        delays(frame_of([FAST_RUN], "steps"))
+
+
+def test_empty_frame_has_no_figure():
+    assert labels(frame_of([FAST_RUN], "labels")) is None
+    assert delays(frame_of([], "jobs")) is None
 
 
 def test_timeline_of_chosen_method():

@@ -59,6 +59,8 @@ def export(
         advice = "export the runs, steps, jobs or clients as Parquet"
         raise ConfigError(f"the comparison holds texts such as 43.4% ± 0.7; {advice}")
     frame = TABLES[table](folders)
+    if frame.empty:
+        raise ConfigError(f"these runs have no {table}; choose another table")
     if format == "parquet":
         return _parquet(frame)
     if format == "csv":

@@ -133,10 +133,10 @@ def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]
     ]
     measured = dict.fromkeys(found for runs in groups.values() for run in runs for found in run.metrics)
     for number, further in enumerate([found for found in measured if found != metric.name][:_MOST_METRICS]):
-        short = re.sub(r"[^A-Za-z0-9]+", "-", further).strip("-")[:40] or str(number)
+        short = "metric-" + (re.sub(r"[^A-Za-z0-9]+", "-", further).strip("-")[:40] or str(number))
         entries.append(
             Entry(
-                f"metric-{number}-{short}" if number or short in ("time", "updates") else f"metric-{short}",
+                f"{short}-{number}" if short in {entry.name for entry in entries} else short,
                 f"{_title(show_line(further))} against time",
                 f"The {show_line(further)} on the test data in a given time.",
                 partial(curves, axis="time", metric=further, xlabel=clock),

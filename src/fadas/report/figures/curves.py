@@ -295,10 +295,11 @@ def label_lines(axes: Axes, lines: Sequence[Line2D], names: Sequence[str], ends:
         width = _LETTER_WIDTH * len(names[number])
         if points[number, 0] + max(6 + width, 30) > right:
             continue
-        for shift in (0, 6, 12, 18, 24, -6, -12, -18):
+        for shift in (0, 6, 12, 18, 24, -6, -12, -18, 30, 36, -24, -30):
             x, y = points[number] + (6, shift)
             beside = (taken[:, 0] > x - 1) & (taken[:, 0] < x + width)
-            if bottom < y < top and not (beside & (np.abs(taken[:, 1] - y) < _LABEL_HEIGHT / 2)).any():
+            covered = (beside & (np.abs(taken[:, 1] - y) < _LABEL_HEIGHT / 2)).any()
+            if bottom < y < top + 2 * _LABEL_HEIGHT and not covered:
                 places[int(number)] = (x, y)
                 corners = np.mgrid[x : x + width : 4, y - 6 : y + 6.1 : 3].reshape(2, -1).T
                 taken = np.concatenate([taken, corners])

@@ -37,6 +37,8 @@ def split_frame(frame: Any, *columns: str) -> dict[str, list[Any]]:
     Raises:
         ConfigError: The frame does not have one of these columns.
     """
+    if not len(frame):
+        return {}
     for column in ("algorithm", *columns):
         if column not in frame.columns:
             known = ", ".join(map(str, frame.columns))

@@ -248,8 +248,10 @@ def _label_counts(data: Data) -> np.ndarray:
     """Return how many examples of each label (row) each client (column) has."""
     if not is_frame(data):
         return np.array(next(iter(group(data).values()))[0].counts or np.empty((0, 0), int)).T
-    frame: Any = data
-    part: Any = next(iter(split_frame(data, "client", "label", "examples").values()), [frame[:0]])[0]
+    parts = split_frame(data, "client", "label", "examples")
+    if not parts:
+        return np.empty((0, 0), int)
+    part: Any = next(iter(parts.values()))[0]
     clients, kinds = part["client"].to_numpy(int), part["label"].to_numpy(int)
     table = np.zeros((kinds.max(initial=-1) + 1, clients.max(initial=-1) + 1), int)
     np.add.at(table, (kinds, clients), part["examples"].to_numpy(int))
