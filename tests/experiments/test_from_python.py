@@ -157,6 +157,17 @@ def test_comparison_continues_and_skips_finished_runs(task, tmp_path):
     assert (tmp_path / "fadas-0" / "summary.json").stat().st_mtime_ns == before
 
 
+def test_comparison_knows_the_sizes_that_delays_need(task):
+    delays = fadas.Delays(fadas.Mild(shares=(0.6, 0.3, 0.1)), scale_by_data=True)
+    results = fadas.compare(
+        task, {"a": METHODS["fadas"]}, plan={**PLAN, "delays": delays}, local=LOCAL, seeds=[1], executor="inline"
+    )
+    schedule = METHODS["fadas"].schedule(PLAN["concurrency"], PLAN["buffer"])
+    limits = {key: value for key, value in PLAN.items() if key in ("clients", "steps", "updates", "time")}
+    timeline = fadas.plan(schedule, delays=delays, sizes=task.sizes, seed=1, **limits)
+    assert results.runs[0].summary.time == timeline.time[-1]
+
+
 def test_comparison_ends_runs_early_as_a_file_does(task, tmp_path):
     options = {"plan": PLAN, "local": LOCAL, "executor": "inline", "folder": tmp_path, "jobs": 1}
     slow = fadas.FADAS(eta=1e-12)

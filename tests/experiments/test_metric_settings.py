@@ -48,6 +48,11 @@ def test_run_goes_by_the_metric_that_is_set(experiment):
     assert read_initial(folder)["metrics"].keys() == {"accuracy", "macro_f1", "top3", "loss"}
 
 
+def test_direction_against_the_usual_one_is_warned_of(experiment):
+    done = run(experiment, 'run.metric="loss"', 'run.better="higher"')
+    assert 'warning: run.better = "higher", but usually loss is better if it is lower' in done.stderr
+
+
 def test_lower_loss_is_better(experiment):
     run(experiment, 'run.metric="loss"', "run.target=2.2", 'run.keep="best"', 'run.format="percent"')
     folder = experiment.parent / "out" / "fedbuff-0"

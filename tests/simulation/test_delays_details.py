@@ -77,7 +77,7 @@ def test_scale_by_data_is_relative_to_the_mean():
     plain = Delays(Uniform(2.0, 4.0)).bind(4, np.random.default_rng(0), [1, 2, 3, 2])
     assert [plain(client, 0.5) for client in range(4)] == [3.0] * 4
     for sizes in ([1, 2, 3], [1, 2, 3, 4, 5], None):
-        with pytest.raises(ValueError, match="scale_by_data needs the number of examples of every client"):
+        with pytest.raises(ValueError, match="scale_by_data needs the number of examples of each client"):
             Delays(Uniform(), scale_by_data=True).bind(4, np.random.default_rng(0), sizes)
 
 

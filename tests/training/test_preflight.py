@@ -145,6 +145,20 @@ def test_data_that_are_not_finite_are_named():
         check_local_training(FlatModule(task.module()), task, LocalSGD())
 
 
+def test_test_data_that_are_not_finite_are_named():
+    task = make_task()
+    task.test[0][1, 3] = float("nan")
+    with pytest.warns(FadasWarning, match="the test data have 1 examples with NaN or infinite values"):
+        check_local_training(FlatModule(task.module()), task, LocalSGD())
+
+
+def test_cross_entropy_of_one_output_is_refused():
+    data = [(torch.randn(12, 6), torch.rand(12, 1)) for _ in range(6)]  # a regression whose loss was forgotten
+    task = make_even_task(lambda: nn.Linear(6, 1), clients=data)
+    with pytest.raises(ConfigError, match="the cross-entropy, the default loss, is always 0"):
+        check_local_training(FlatModule(task.module()), task, LocalSGD())
+
+
 def test_huge_finite_data_are_not_named(recwarn):
     task = make_task()
     task.clients[2][0][:] = 3e38

@@ -1,6 +1,7 @@
 """fadas sweep: the grids of an experiment."""
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -25,7 +26,6 @@ from fadas.cli.options import (
     Set,
     check_option,
     flag,
-    raise_if_diverged,
     read_tables,
     select_labels,
     set_environment,
@@ -55,7 +55,7 @@ from fadas.validate import MOST_WORKERS
         Damaged: "delete the folder to run it again",
         DiskFull: "free some space, then run the same command to continue",
         Interrupted: "run the same command to continue",
-        Diverged: "they are never the best; delete their folders to run them again",
+        Diverged: "try smaller values",
     }
 )
 def sweep(
@@ -105,7 +105,8 @@ def sweep(
     """Run the grids under [sweep] and mark the best point of each algorithm.
 
     Points are compared on data held out from the training set. The test set is never used. Points that have finished
-    are skipped. A point that diverges is never the best; the others still run, and the exit code is 3.
+    are skipped. Points of other processes are waited for. A point that diverges is never the best. If all points of an
+    algorithm diverge, the exit code is 3.
 
     A warning names the algorithms whose best point lies on an edge of their grid. --widen adds the next value there,
     with every combination of the other values.
@@ -166,10 +167,7 @@ def sweep(
         file.write({row.label: row.point for row in ranked if row.best})
         if not json_:
             print_line(f"best values written into {file.target}")
-    diverged = [
-        str(point.folder.relative_to(root)) for point, outcome in search.results if outcome.diverged is not None
-    ]
-    raise_if_diverged(sorted(diverged), len(search.results))
+    _report_diverged(search, ranked)
 
 
 def _read_sweep(
@@ -216,6 +214,17 @@ def _warn_of_edges(search: Any, widen: bool) -> None:
     hint = "--widen-limit allows more" if widen else "--widen extends the grid there"
     for label, edges in search.edges_left():
         warnings.warn(f"{label} is {edges}; {hint}", FadasWarning, stacklevel=2)
+
+
+def _report_diverged(search: Any, ranked: Sequence[Any]) -> None:
+    """Warn of points that diverged, which a wide grid has. Raise a Diverged if no point of an algorithm is left."""
+    runs = Counter(point.label for point, _ in search.results)
+    diverged = Counter(point.label for point, outcome in search.results if outcome.diverged is not None)
+    if lost := sorted(runs.keys() - {row.label for row in ranked if row.best}):
+        raise Diverged(f"all points of {', '.join(lost)} diverged")
+    for label, count in diverged.items():
+        text = f"{label}: {count} of {runs[label]} runs diverged, and are never the best"
+        warnings.warn(text, FadasWarning, stacklevel=2)
 
 
 def _mark(share: float) -> str:

@@ -154,6 +154,12 @@ def _known(name: str) -> tuple[Better, Format, float, float] | None:
     return _SHARE if _TOP.fullmatch(name) else _KNOWN.get(name)
 
 
+def usual_direction(name: str) -> Better | None:
+    """Return which direction is better, as far as it is known of a metric's name."""
+    known = _known(name)
+    return known[0] if known else None
+
+
 ACCURACY = Metric("accuracy")
 LOSS = Metric("loss")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from fadas.core.interval import Interval, Position
-from fadas.core.metrics import Metric, choose_metric
+from fadas.core.metrics import Metric, choose_metric, usual_direction
 from fadas.errors import ConfigError, FadasWarning, first_line
 from fadas.executors.base import Executor
 from fadas.executors.torch_settings import torch_threads
@@ -162,6 +162,9 @@ def metric_of(config: RunConfig, task: Task) -> Metric:
     run = config.run
     require_test_data(run, task)
     metric = choose_metric(task.measured, run.metric, run.better, run.format)
+    if (usual := usual_direction(metric.name)) and usual != metric.better:
+        text = f'run.better = "{metric.better}", but usually {metric.name} is better if it is {usual}'
+        warnings.warn(text, FadasWarning, stacklevel=2)
     if run.target is not None:
         try:
             metric.require_target(run.target)

@@ -47,6 +47,7 @@ def identity(tables: Tables) -> dict[str, Any]:
     ignored = {*_IGNORED, *_MEASURED} if is_deployment(tables) else _IGNORED  # a deployment may be extended
     run = {key: value for key, value in _section(tables, "run").items() if key not in ignored}
     same = {**tables, "run": run, "executor": _own_executor(tables), "precision": precision(tables)}
+    same.pop("name", None)  # of the experiment: it names the folder
     if is_deployment(tables):
         same.pop("app", None)  # what counts for the server is in the other sections
         # who may fill the buffer can change at a restart, as other checks of updates can

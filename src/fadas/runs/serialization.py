@@ -1,5 +1,6 @@
 """Conversion of plain values to and from JSON and TOML, typed tables, and atomic writing of files."""
 
+import errno
 import json
 import math
 import os
@@ -218,6 +219,8 @@ def atomic_file(path: Path) -> Generator[IO[bytes], None, None]:
         >>> with atomic_file(folder / "summary.json") as file:
         ...     file.write(b"{}")
     """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write the same file
     try:
         with draft.open("wb") as file:

@@ -390,7 +390,9 @@ class Delays:
         if not self.scale_by_data:
             return duration
         if sizes is None or len(sizes) != clients:
-            raise ValueError("scale_by_data needs the number of examples of every client")
+            raise ValueError(
+                "scale_by_data needs the number of examples of each client: fadas.plan(..., sizes=task.sizes)"
+            )
         mean = sum(sizes) / clients
         factor = [size / mean for size in sizes]
         return lambda client, u: factor[client] * duration(client, u)

@@ -86,20 +86,22 @@ def _try_one_step(flat: FlatModule, plan: Plan, task: Task, algorithm: Algorithm
     """Take one local step, one server step and one evaluation, on a little data. Return the client's update."""
     jobs = [Job(k, k % plan.clients, 0) for k in range(plan.schedule.buffer)]
     few = None if task.test is None else next(iter(split_rows(task.test, 2)))
+    doing = "trained"
     try:
         start = flat.read()
         sent = replace(start, vectors=algorithm.exchange.sent(start, {}))
         update = train_job(flat, task, replace(local, steps=1), plan.seed, jobs[0], start_of_job(sent, {}))
         after = trial_step(algorithm, start, [replace(update, job=job) for job in jobs], plan.clients)
         require_storable(after.slots)
+        doing = "evaluated"
         flat.load(after.model)
         replace(task, test=few).evaluate(flat.module)
         return update
     except ConfigError:
         raise
-    except Exception as error:  # the module, the loss and the algorithm's parts may be the user's own
+    except Exception as error:  # module, loss, metrics and the algorithm's parts may be the user's own
         text = first_line(error) if str(error) else "no reason given"
-        raise ConfigError(f"cannot be trained: {type(error).__name__}: {text}{place_of(error)}") from error
+        raise ConfigError(f"cannot be {doing}: {type(error).__name__}: {text}{place_of(error)}") from error
 
 
 def warn_of_idle_cap(plan: Plan, algorithm: Algorithm, label: str = "") -> None:

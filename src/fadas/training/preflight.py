@@ -3,7 +3,7 @@
 import pickle
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from math import isfinite
@@ -41,6 +41,7 @@ def check_local_training(flat: FlatModule, task: Task, local: LocalSGD, seed: in
     | a module or loss that draws from Python's or NumPy's generator | the run would not depend on its seed alone |
     | a module or loss that keeps state in a Python attribute        | results would depend on earlier jobs       |
     | outputs [B, 1] beside targets [B], if the loss broadcasts them | the run would learn nothing                |
+    | one output per example with the default loss                  | the cross-entropy is always 0              |
     | BatchNorm where a client has a batch of one example            | the job would fail                         |
     | more than a million batches in a job                           | the job would take hours                   |
 
@@ -96,16 +97,25 @@ def _warn_of_missing_values(task: Task) -> None:
     shared = isinstance(task.clients, Subsets)
     for client in range(1 if shared else min(len(task.clients), _MOST_CLIENTS)):
         columns = task.clients.data if isinstance(task.clients, Subsets) else task.clients[client]
-        for column in columns:
-            if task.mapped:  # the whole file may be larger than memory, and take hours to read
-                column = column[: 1 + _LOOKED_AT // (1 + column[:1].nbytes)]
-            # the sum is quick; it may overflow, so the elements decide
-            if column.is_floating_point() and not column.sum().isfinite() and not column.isfinite().all():
-                rows = int((~column.isfinite().flatten(1).all(1) if column.dim() > 1 else ~column.isfinite()).sum())
-                whose = "the clients' data" if shared else f"the data of client {client}"
-                text = f"{whose} have {rows} examples with NaN or infinite values; their updates will be refused"
-                warnings.warn(text, FadasWarning, stacklevel=2)
-                return
+        if rows := _count_not_finite(task, columns):
+            whose = "the clients' data" if shared else f"the data of client {client}"
+            text = f"{whose} have {rows} examples with NaN or infinite values; their updates will be refused"
+            warnings.warn(text, FadasWarning, stacklevel=2)
+            break
+    if task.test is not None and (rows := _count_not_finite(task, task.test)):
+        text = f"the test data have {rows} examples with NaN or infinite values; metrics may be undefined"
+        warnings.warn(text, FadasWarning, stacklevel=2)
+
+
+def _count_not_finite(task: Task, columns: Iterable[Tensor]) -> int:
+    """Return how many examples of the first column that has any are NaN or infinite."""
+    for column in columns:
+        if task.mapped:  # the whole file may be larger than memory, and take hours to read
+            column = column[: 1 + _LOOKED_AT // (1 + column[:1].nbytes)]
+        # the sum is quick; it may overflow, so the elements decide
+        if column.is_floating_point() and not column.sum().isfinite() and not column.isfinite().all():
+            return int((~column.isfinite().flatten(1).all(1) if column.dim() > 1 else ~column.isfinite()).sum())
+    return 0
 
 
 def _check_labels(task: Task) -> None:
@@ -191,6 +201,11 @@ def _check_shapes(flat: FlatModule, task: Task) -> None:
         with _kept_random_state(flat.device):
             outputs, targets = _trial_outputs(flat, task)
         _check_label_range(task, outputs)
+        if task.loss is cross_entropy and outputs.shape[1:] == (1,):
+            raise ConfigError(
+                "the cross-entropy, the default loss, is always 0 for a network with one output; give fadas.Task "
+                "another loss, such as torch.nn.functional.mse_loss"
+            )
         if outputs.shape != (*targets.shape, 1) or targets.dim() != 1:
             return
         count = len(targets)

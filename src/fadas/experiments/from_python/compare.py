@@ -284,6 +284,8 @@ class _Batch:
             if missing := [key for key in ("concurrency", "buffer", "clients") if key not in options]:
                 raise ConfigError(f"plan needs the key {missing[0]!r}")
             schedule = algorithm.schedule(options.pop("concurrency"), options.pop("buffer"))
+            if getattr(options.get("delays"), "scale_by_data", False):
+                options["sizes"] = self.make_task(item.seed).sizes
             return _plan(item, schedule, options)
         return given(algorithm, item.seed)
 
