@@ -1,5 +1,7 @@
 """Runs that several processes share."""
 
+from itertools import chain, repeat
+
 import pytest
 
 from fadas.errors import Busy, ConfigError
@@ -33,6 +35,16 @@ def test_queue_skips_item_that_stays_busy_and_names_it():
     assert queue.skipped == ["b"]
     with pytest.raises(Busy, match="1 of 2 runs skipped, because another process is running them: b"):
         queue.raise_if_skipped()
+
+
+def test_queue_waits_for_busy_items(monkeypatch):
+    said = []
+    looks = chain([True, True, True], repeat(False))
+    monkeypatch.setattr("fadas.experiments.queue._PAUSE", 0.0)
+    queue = RunQueue(["a", "b"], str, said.append, lambda item: next(looks))
+    assert list(queue.run(attempt_with({"a": 3}))) == [("b", "B"), ("a", "A")]
+    assert said == ["waiting for another process, which is running a"]
+    assert queue.skipped == []
 
 
 def test_queue_raises_other_errors_at_once():

@@ -1,5 +1,7 @@
 """Sweeps: grids, folders, mistakes."""
 
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from fadas.runs import folder as run_folder
 from fadas.runs.reader import read_run
 from helpers.cli import run_fadas
 from helpers.experiments import LONG_SWEEP, make_sweep
-from helpers.processes import hold_lock
+from helpers.processes import hold_lock, wait_until
 
 
 def test_grid_gives_every_combination():
@@ -116,15 +118,18 @@ def test_mistake_in_one_run_ends_sweep_and_is_reported(tmp_path):
     assert "in run_point" in debug.stderr, "the traceback of the worker"
 
 
-def test_sweep_defers_point_locked_by_other_process(tmp_path):
+def test_sweep_waits_for_point_locked_by_other_process(tmp_path):
     pytest.importorskip("fcntl")
     (tmp_path / "long.toml").write_text(LONG_SWEEP.replace("20000", "20").replace("500", "5"))
     folder = tmp_path / "runs" / "long-sweep" / "fadas" / "eta=0.001-0"
+    done = Future()
     with hold_lock(folder):
-        left = "1 of 3 runs skipped, because another process is running them: fadas/eta=0.001-0; wait for it, or "
-        assert run_sweep(tmp_path, "-j", "2", code=2).stderr.splitlines()[-1].startswith(f"fadas: {left}")
-    assert {path.parent.name for path in folder.parent.glob("*/summary.json")} == {"eta=0.002-0", "eta=0.003-0"}
-    assert "3 runs" in run_sweep(tmp_path, code=0).stderr
+        sweep = threading.Thread(target=lambda: done.set_result(run_sweep(tmp_path, "-j", "2", code=0)))
+        sweep.start()
+        wait_until(lambda: len(list(folder.parent.glob("*/summary.json"))) == 2)
+        assert not done.done()
+    shown = done.result(60)
+    assert "3 runs" in shown.stderr
 
 
 def test_selected_algorithm_needs_grid_and_file_sets_validation(tmp_path):

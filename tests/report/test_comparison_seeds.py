@@ -126,11 +126,11 @@ def test_best_is_marked_only_where_the_difference_is_significant():
     unclear = [*make_seeds("a", 0.80, 0.70, 0.75), *make_seeds("b", 0.78, 0.73, 0.70)]
     html = draw_tables([*unclear, *make_seeds("c", 0.10, 0.11, 0.12)])
     assert (html.count('class="best"'), html.count('class="level"')) == (0, 6)
-    assert "Level with the best final accuracy: a, b (paired t-tests" in html
+    assert "Best final accuracy: a on average, but no test tells it from b (paired t-tests" in html
     html = draw_tables(unclear)
     assert 'class="best"' not in html
     assert 'class="level"' not in html
-    assert "Best final accuracy: none, all methods are level (paired" in html
+    assert "Best final accuracy: none, no test tells two methods apart (paired" in html
 
 
 def test_one_seed_marks_nothing_and_says_why():

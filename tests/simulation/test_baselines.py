@@ -151,11 +151,19 @@ def test_centralised_training_is_sgd_on_one_model():
     torch.testing.assert_close(simulation.server.model.params, model.params)
 
 
-def test_centralised_refuses_jobs_at_the_same_time():
+@pytest.mark.parametrize("schedule", [fadas.Schedule(5, 3), fadas.Schedule(1, 1, "arrival")])
+def test_centralised_refuses_jobs_that_do_not_follow_each_other(schedule):
     task = make_task()
-    plan = make_plan(Centralised(), len(task.clients), schedule=fadas.Schedule(5, 3))
-    with pytest.raises(ConfigError, match=r"centralised training takes one job at a time: .* got concurrency 5 and"):
+    plan = make_plan(Centralised(), len(task.clients), schedule=schedule)
+    with pytest.raises(ConfigError, match=r"centralised training takes one job after the other: .* got concurrency "):
         fadas.simulate(plan, task, Centralised(), LOCAL)
+
+
+def test_refill_of_the_experiment_is_not_for_centralised(tmp_path):
+    _, simulation = prepare(tmp_path, "centralised", 'schedule.refill="arrival"')
+    assert not simulation.plan.tau.any()
+    _, simulation = prepare(tmp_path, "local-only", 'schedule.refill="round"')
+    assert simulation.plan.schedule.refill == "round"
 
 
 @pytest.mark.parametrize("as_template", [False, True])

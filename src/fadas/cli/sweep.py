@@ -148,7 +148,9 @@ def sweep(
         while todo:
             total = count_runs(todo, rungs)
             bar = display.add(name, total)
-            for done, (point, _) in enumerate(search.record(search_points(todo, jobs, rungs, by=judge)), 1):
+            for done, (point, _) in enumerate(
+                search.record(search_points(todo, jobs, rungs, by=judge, say=display.say)), 1
+            ):
                 total = max(total, done)  # if a point diverges, another one goes on
                 bar.update(done, f"{point.label}: {point.name}{_mark(point.share)}", total)
             bar.finish(f"{len(todo)} runs in {root}", total)

@@ -69,6 +69,7 @@ def run_in_processes(
                     pipe.send(at_work[pipe])
             ready: list[Any] = wait(list(at_work))
             for pipe in ready:
+                value: Any
                 try:
                     kind, value = pipe.recv()
                 except (EOFError, ConnectionError):

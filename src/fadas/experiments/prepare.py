@@ -75,7 +75,7 @@ def make_plan(config: RunConfig, task: Task | None = None) -> Plan:
     limits = {"steps": config.run.steps, "updates": config.run.updates, "time": config.run.time}
     one = config.algorithm
     try:
-        if one.baseline != "centralised":
+        if not one.is_timeless:
             _check_time(config, sizes)
         return plan_for(one, config.schedule, config.clients, config.delays, **limits, seed=config.seed, sizes=sizes)
     except ValueError as error:

@@ -1,5 +1,6 @@
-"""Runs shared by several processes. A locked run is retried at the end, then skipped."""
+"""Runs shared by several processes. A locked run is tried again at the end, then skipped or waited for."""
 
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from fadas.runs.summary import Summary
 
 T = TypeVar("T")
 R = TypeVar("R")
+_PAUSE = 0.5  # seconds between two looks at items that another process is running
 
 
 class RunQueue(Generic[T]):
@@ -21,6 +23,8 @@ class RunQueue(Generic[T]):
         items: What to run.
         name: Returns the name of an item, for messages.
         say: Receives messages.
+        is_busy: Returns whether another process is running an item. Given, such items are waited for at the end. None:
+            they are tried once more, and then skipped.
 
     Attributes:
         skipped: Items that another process was still running at the end.
@@ -32,8 +36,14 @@ class RunQueue(Generic[T]):
         >>> queue.raise_if_skipped()
     """
 
-    def __init__(self, items: Sequence[T], name: Callable[[T], str], say: Callable[[str], None] = lambda text: None):
-        self._items, self._name, self._say = list(items), name, say
+    def __init__(
+        self,
+        items: Sequence[T],
+        name: Callable[[T], str],
+        say: Callable[[str], None] = lambda text: None,
+        is_busy: Callable[[T], bool] | None = None,
+    ) -> None:
+        self._items, self._name, self._say, self._is_busy = list(items), name, say, is_busy
         self.skipped: list[T] = []
 
     def run(
@@ -55,9 +65,22 @@ class RunQueue(Generic[T]):
         self.skipped = []
         yield from self._pass(attempt, self._items, jobs, on_progress)
         again, self.skipped = self.skipped, []
-        for item in again:
-            self._say(f"{self._name(item)}: another process was running it; trying again")
-        yield from self._pass(attempt, again, jobs, on_progress)
+        if self._is_busy is None:
+            for item in again:
+                self._say(f"{self._name(item)}: another process was running it; trying again")
+            yield from self._pass(attempt, again, jobs, on_progress)
+            return
+        while again:
+            self._wait_for_one(again, self._is_busy)
+            yield from self._pass(attempt, again, jobs, on_progress)
+            again, self.skipped = self.skipped, []
+
+    def _wait_for_one(self, items: Sequence[T], is_busy: Callable[[T], bool]) -> None:
+        """Wait until no other process is running one of the items."""
+        if all(map(is_busy, items)):
+            self._say(f"waiting for another process, which is running {', '.join(map(self._name, items))}")
+        while all(map(is_busy, items)):
+            time.sleep(_PAUSE)
 
     def _pass(
         self, attempt: Callable[[T], R], items: Sequence[T], jobs: int, on_progress: Callable[[T, Any], None]
@@ -81,15 +104,18 @@ class RunQueue(Generic[T]):
             raise Busy(f"{number} skipped, because another process is running them: {names}")
 
 
-def find_finished_runs(wanted: Mapping[Path, Mapping[str, Any]], mode: Mode) -> dict[Path, Summary]:
+def find_finished_runs(
+    wanted: Mapping[Path, Mapping[str, Any]], mode: Mode, waits: bool = False
+) -> dict[Path, Summary]:
     """Return the summaries of the runs that have finished.
 
     Args:
         wanted: Settings of runs, by folder.
         mode: What to do with unfinished runs. See `fadas.runs.folder.claim`.
+        waits: Are runs of other processes waited for?
 
     Raises:
-        Busy: All remaining runs are running elsewhere.
+        Busy: All remaining runs are running elsewhere, and nothing waits for them.
         ConfigError: A folder cannot be used.
     """
     finished: dict[Path, Summary] = {}
@@ -100,6 +126,6 @@ def find_finished_runs(wanted: Mapping[Path, Mapping[str, Any]], mode: Mode) -> 
                 finished[folder] = summary
         except Busy as error:
             busy.append(error)
-    if busy and len(busy) + len(finished) == len(wanted):
+    if busy and not waits and len(busy) + len(finished) == len(wanted):
         raise busy[0]
     return finished

@@ -193,7 +193,7 @@ def _make_schedule(algorithm: Algorithm, section: Table, own_buffer: bool) -> Sc
         schedule = algorithm.schedule(settings.concurrency, settings.buffer)
         if own_buffer:
             schedule = replace(schedule, buffer=settings.buffer)
-        if settings.refill is not None:
+        if settings.refill is not None and not algorithm.is_timeless:  # which always takes one job after the other
             schedule = replace(schedule, refill=settings.refill)
         if settings.per_client:
             schedule = replace(schedule, per_client=settings.per_client, excess=settings.excess)

@@ -127,9 +127,10 @@ def describe_ranking(ranking: Ranking, metric: str) -> str:
     if ranking.winner:
         return f"best final {metric}: {ranking.winner}, significantly ({how})"
     if ranking.all_level:
-        return f"best final {metric}: none, all methods are level ({how})"
+        return f"best final {metric}: none, no test tells two methods apart ({how})"
     if ranking.leaders:
-        return f"level with the best final {metric}: {', '.join(ranking.leaders)} ({how})"
+        first, *others = ranking.leaders
+        return f"best final {metric}: {first} on average, but no test tells it from {', '.join(others)} ({how})"
     lone = str(ranking.reason).startswith("there are no two methods")
     return "" if lone else f"best final {metric}: not marked, because {ranking.reason}"
 

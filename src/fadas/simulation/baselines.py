@@ -41,7 +41,7 @@ def task_of(algorithm: Algorithm, task: Task, seed: int) -> Task:
         task: The task.
         seed: The run's seed.
     """
-    return pool_clients(task, seed) if algorithm.baseline == "centralised" else task
+    return pool_clients(task, seed) if algorithm.is_timeless else task
 
 
 def pool_clients(task: Task, seed: int) -> Task:
@@ -98,7 +98,7 @@ def plan_for(
     Raises:
         ValueError: No plan is possible.
     """
-    if algorithm.baseline == "centralised":
+    if algorithm.is_timeless:
         if steps is None and updates is None:
             raise ValueError("centralised training has no virtual time; set run.updates (in Python: updates)")
         model = delays.model if isinstance(delays, Delays) else delays
@@ -110,12 +110,12 @@ def check_baseline(algorithm: Algorithm, timeline: Plan) -> None:
     """Refuse a plan with which the baseline "centralised" would not be plain SGD.
 
     Raises:
-        ConfigError: Jobs would train at the same time, or be averaged.
+        ConfigError: Jobs would train at the same time, be averaged, or start from an earlier model.
     """
     schedule = timeline.schedule
-    if algorithm.baseline == "centralised" and (schedule.concurrency, schedule.buffer) != (1, 1):
-        found = f"concurrency {schedule.concurrency} and buffer {schedule.buffer}"
-        needs = "centralised training takes one job at a time: concurrency 1 and buffer 1"
+    if algorithm.is_timeless and ((schedule.concurrency, schedule.buffer) != (1, 1) or timeline.tau.any()):
+        found = f'concurrency {schedule.concurrency}, buffer {schedule.buffer} and refill "{schedule.refill}"'
+        needs = 'centralised training takes one job after the other: concurrency 1, buffer 1 and refill "round"'
         raise ConfigError(f"{needs}, got {found}; remove schedule settings of its own, or use Centralised().schedule()")
 
 

@@ -332,7 +332,7 @@ def simulate(
         >>> for record in fadas.simulate(plan, task, fadas.FADAS(), fadas.LocalSGD()):
         ...     print(record.step, record.metrics)
     """
-    if algorithm.baseline == "centralised" and isinstance(executor, Executor):
+    if algorithm.is_timeless and isinstance(executor, Executor):
         raise ConfigError("centralised pools the clients' data: give the executor by name")
     task = task_of(algorithm, task, plan.seed)
     judged_by = metric if isinstance(metric, Metric) else choose_metric(task.measured, metric)

@@ -12,6 +12,7 @@ from fadas.experiments.queue import RunQueue, find_finished_runs
 from fadas.experiments.resolve import resolve
 from fadas.experiments.sweeps.points import Point, run_point
 from fadas.experiments.sweeps.ranking import By, Result, rank_points
+from fadas.runs import lock
 from fadas.runs.folder import checkpoint_name, checkpoints
 from fadas.runs.summary import Outcome
 
@@ -24,11 +25,13 @@ def search_points(
     rungs: Sequence[float],
     known: Mapping[tuple[str, float], Outcome] = {},
     by: By = "mean",
+    say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Result]:
     """Run the points in rungs: the best quarter of each algorithm's points continues to the next rung.
 
     If a point diverges, the next best one of the previous rung takes its place. Each point is yielded once per rung;
-    its last result counts. No checkpoints are kept of runs that have fallen behind.
+    its last result counts. No checkpoints are kept of runs that have fallen behind. Points that another process is
+    running come last, and are waited for.
 
     Args:
         todo: The points.
@@ -36,11 +39,13 @@ def search_points(
         rungs: Shares of a run, rising to 1.
         known: Outcomes by name and share, of points of one algorithm and seed that need not run again.
         by: What a run is judged by: the mean over the last evaluations, or the last one.
+        say: Receives messages, such as that a point of another process is waited for.
 
     Raises:
         ConfigError: Before anything runs, if a folder cannot be used or an evaluation would come too late.
     """
-    finished = find_finished_runs({p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}, "resume")
+    wanted = {p.folder: resolve(p.tables, p.label, p.seed).tables for p in todo}
+    finished = find_finished_runs(wanted, "resume", waits=True)
     if len(rungs) > 1:
         _check_evaluations(todo, rungs[0])
 
@@ -50,9 +55,8 @@ def search_points(
         before += [(p, finished[p.folder]) for p in whole]
         yield from before
         judged = {point.folder for point, _ in before}
-        queue = RunQueue([point for point in rung if point.folder not in judged], _name)
+        queue = RunQueue([point for point in rung if point.folder not in judged], _name, say, _is_held)
         yield from queue.run(partial(run_point, {}), jobs)
-        queue.raise_if_skipped()
 
     yield from climb_rungs(todo, rungs, run_rung, by, remove_checkpoints_behind)
 
@@ -90,6 +94,10 @@ def climb_rungs(
         ranked = rank_points(results, by)
         waiting = {label: [r.name for r in ranked if r.label == label and r.score is not None] for label in waiting}
         wanted = {label: survivors(number) for label, number in wanted.items()}
+
+
+def _is_held(point: Point) -> bool:
+    return lock.is_held(point.folder)
 
 
 def _name(point: Point) -> str:

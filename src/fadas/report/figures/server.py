@@ -251,7 +251,7 @@ def _label_counts(data: Data) -> np.ndarray:
     parts = split_frame(data, "client", "label", "examples")
     if not parts:
         return np.empty((0, 0), int)
-    part = next(iter(parts.values()))[0]
+    part: Any = next(iter(parts.values()))[0]
     clients, kinds = part["client"].to_numpy(int), part["label"].to_numpy(int)
     table = np.zeros((kinds.max(initial=-1) + 1, clients.max(initial=-1) + 1), int)
     np.add.at(table, (kinds, clients), part["examples"].to_numpy(int))

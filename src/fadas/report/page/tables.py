@@ -97,7 +97,7 @@ def _explain_marks(comparison: Comparison) -> str:
         return f"nothing, because {reason}."
     return (
         "bold is a method that is better than every other, at 5 % after the correction. Pale green are the methods "
-        "level with the best of their column: no test tells them apart. If all methods are level, none is marked. "
+        "that no test tells from the best of their column. If no test tells two methods apart, none is marked. "
         "Tests are paired t-tests over the common seeds, with Holm's correction over all pairs of the column. "
         "Baselines without federated learning are tested, too, but never marked."
     )
