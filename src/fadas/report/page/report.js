@@ -137,7 +137,7 @@
         hoverlabel: { bgcolor: "rgba(255,255,255,.94)", font: { size: 12 } },
         modebar,
         xaxis: { ...grid, ...scaled(logX, "", chart.clientWidth), title: { text: AXES[state.axis] }, hoverformat: ",.5~r" },
-        yaxis: { ...grid, ...scaled(state.logY, metric.percent ? "~%" : "", 800), title: { text: plain(metric.label) } },
+        yaxis: { ...grid, ...scaled(state.logY, metric.percent ? "~%" : "", 550), title: { text: plain(metric.label) } },
         uirevision: `${state.metric} ${state.axis} ${logX} ${state.logY}`, ...marks,
       };
       Plotly.react(chart, traces, layout, config);
@@ -189,7 +189,7 @@
       const text = y.map((one, at) => {
         const spread = mean.count[at] > 1 ? ` ± ${deviation(mean.std[at], metric)}` : "";
         const some = mean.count[at] < seeds ? ` (${mean.count[at]} of ${seeds} seeds)` : "";
-        return `${name}: ${number(one, metric)}${spread}${some}`;
+        return `<span style="color:${method.colour}">●</span> ${name}: ${number(one, metric)}${spread}${some}`;
       });
       // One trace carries the values to hover over, from the first seed's beginning to the last seed's end.
       traces.push({ type: "scatter", mode: "lines", x, y, text, line: { ...line, width: 0 }, opacity: 0.999,
