@@ -84,6 +84,8 @@ def _end(error: Exception) -> NoReturn:
         _fail(_INTERRUPTED, signals.exit_code())
     if hasattr(error, "format_message"):  # the command line itself was wrong
         message = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
+        if not message:  # `fadas` alone has shown its help
+            sys.exit(2)
         _fail(message.replace(": Value error, ", ": "), 2)  # as typer 0.29 begins what pydantic says
     if isinstance(error, Diverged):
         _fail(str(error), 3)

@@ -144,7 +144,7 @@ def make_simulation(config: RunConfig, task: Task, timeline: Plan) -> Simulation
             clients_eval_every=config.run.clients_eval_every,
         )
     except ConfigError as error:
-        raise ConfigError(f"{config.label}: {error}") from error
+        raise ConfigError(f"algorithms.{config.label}: {error}") from error
     except (ValueError, RuntimeError, AssertionError) as error:  # torch's ways to refuse a device
         raise ConfigError(f"executor: {first_line(error)}") from None
 
