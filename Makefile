@@ -4,7 +4,7 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: demo dist docs docs-serve test test-docs lint style test-browser test-crash test-flower test-language test-mutants pictures clean
+.PHONY: demo dist docs docs-serve test test-docs lint style test-browser test-crash test-examples test-flower test-language test-mutants pictures clean
 
 demo: .venv/.installed
 	$(BIN)/fadas run experiments/demo.toml
@@ -59,6 +59,10 @@ test-browser: .venv/.dev
 # Real runs, killed 200 times at random moments and resumed: ten to fifteen minutes.
 test-crash: .venv/.dev
 	OMP_NUM_THREADS=1 FADAS_KILLS=200 $(BIN)/python -m pytest -n 2 tests/system/test_crash.py -rA
+
+# The three complete examples, as their READMEs say: sweep, run, report, export, figures. Three to ten minutes.
+test-examples: .venv/.dev
+	OMP_NUM_THREADS=1 FADAS_EXAMPLES=1 $(BIN)/python -m pytest tests/system/test_examples.py -rA
 
 # A SuperLink with TLS and authenticated SuperNodes; a node and then the server are killed; a straggler: a quarter of an hour.
 test-flower: .venv/.dev

@@ -152,7 +152,7 @@ def difference_text(metric: Metric, difference: float | None, interval: tuple[fl
     if difference is None:
         return "-"
     number = (number_format(interval[1] - interval[0]) if interval else "") or ".4g"
-    return f"{100 * difference:+.1f} points" if metric.format == "percent" else f"{difference:+{number}}"
+    return f"{100 * difference:+.1f} points" if metric.format == "percent" else f"{difference:+z{number}}"
 
 
 def difference_interval_text(metric: Metric, interval: tuple[float, float] | None) -> str:
@@ -162,7 +162,7 @@ def difference_interval_text(metric: Metric, interval: tuple[float, float] | Non
     low, high = interval
     number = number_format(high - low) or ".4g"
     percent = metric.format == "percent"
-    return f"{100 * low:+.1f} to {100 * high:+.1f}" if percent else f"{low:+{number}} to {high:+{number}}"
+    return f"{100 * low:+.1f} to {100 * high:+.1f}" if percent else f"{low:+z{number}} to {high:+z{number}}"
 
 
 def target_text(metric: Metric, target: float) -> str:
