@@ -43,6 +43,23 @@ def test_metric_of_ones_own_needs_a_direction(options, problem):
         Metric("score", *options)
 
 
+def test_mistyped_metric_gets_the_nearest_name():
+    with pytest.raises(InvalidValue, match=r'"higher" or "lower" for the metric "rsme"; or did you mean "rmse"\?$'):
+        Metric("rsme")
+
+
+def test_target_that_the_initial_model_reaches_says_what_to_do():
+    assert Metric("rmse").why_reached(9, {"rmse": 8.5}) == (
+        "the initial model has rmse 8.500, and lower is better; set a lower target"
+    )
+    assert (
+        Metric("score", "higher")
+        .why_reached(0.1, {"score": 0.2})
+        .endswith('set a higher target, or the other value of "better"')
+    )
+    assert Metric("rmse").why_reached(8, {"rmse": 8.5}) is None
+
+
 def test_direction_decides_what_is_better_and_reached():
     rmse = Metric("rmse")
     assert ACCURACY.is_better(0.6, than=0.5)
@@ -85,6 +102,7 @@ def test_missing_and_infinite_values_are_none():
         ("perplexity", 0.5, "at least 1 for perplexity"),
         ("loss", math.nan, "a number for loss"),
         ("rmse", math.inf, "at least 0"),
+        ("r2", 1.5, "at most 1 for r2, got 1.5$"),
     ],
 )
 def test_impossible_target_is_refused(name, target, message):

@@ -98,6 +98,11 @@ def test_options_of_a_folder_need_one(task):
             simulate(task, **options)
 
 
+def test_target_on_the_wrong_side_is_refused_without_a_folder_too(task):
+    with pytest.raises(ConfigError, match=r"^target = 99 is reached before the run: .* lower is better; set a lower"):
+        simulate(task, metric="loss", target=99)
+
+
 def test_patience_ends_a_run_and_the_best_model_is_kept(task, tmp_path):
     run = fadas.simulate(
         make_plan(), task, fadas.FADAS(eta=5.0), LOCAL,

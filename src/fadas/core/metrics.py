@@ -1,5 +1,6 @@
 """What a run is judged by: a metric, which direction is better, and how it is shown. Needs no torch."""
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -47,7 +48,9 @@ class Metric:
     def __post_init__(self) -> None:
         known = _known(self.name)
         if self.better is None and known is None:  # pyright: ignore[reportUnnecessaryComparison]
-            raise InvalidValue("better", f'must be "higher" or "lower" for the metric "{self.name}"')
+            near = difflib.get_close_matches(self.name.lower(), _KNOWN, n=1)
+            hint = f'; or did you mean "{near[0]}"?' if near else ""
+            raise InvalidValue("better", f'must be "higher" or "lower" for the metric "{self.name}"{hint}')
         object.__setattr__(self, "better", self.better or (known or _ERROR)[0])
         object.__setattr__(self, "format", self.format or (known[1] if known else "number"))
         one_of(get_args(Better), better=self.better)
@@ -84,7 +87,8 @@ class Metric:
         _, _, low, high = _known(self.name) or ("", "", -math.inf, math.inf)
         every = low if self.better == "higher" else high  # the worst value that is possible
         if not math.isfinite(target) or not low <= target <= high or target == every:
-            hint = f", such as {target / 100:g} for {target:g}%" if high == 1.0 and 1 < target <= 100 else ""
+            percents = self.format == "percent" and high < target <= 100
+            hint = f", such as {target / 100:g} for {target:g}%" if percents else ""
             least, most = (f"above {low:g}", f"at most {high:g}") if every == low else (f"at least {low:g}", "")
             limits = " and ".join(limit for limit in (least, most) if limit and "inf" not in limit)
             raise InvalidValue("target", f"must be {limits or 'a number'} for {self.name}, got {target:g}{hint}")
@@ -97,12 +101,13 @@ class Metric:
             initial: The metrics of the initial model.
 
         Returns:
-            The reason, or None if the initial model does not reach the target.
+            The reason and what to do, or None if the initial model does not reach the target.
         """
         value = self.value(initial)
         if value is None or not self.reaches(value, target):
             return None
-        return f"the initial model has {self.name} {self.text(value)}, and {self.better} is better"
+        advice = f"set a {self.better} target" + ("" if _known(self.name) else ', or the other value of "better"')
+        return f"the initial model has {self.name} {self.text(value)}, and {self.better} is better; {advice}"
 
     def text(self, value: float | None) -> str:
         """Return a value as text: "45.7%" or "0.4567"; "-" for None."""

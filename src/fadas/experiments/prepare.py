@@ -163,7 +163,9 @@ def metric_of(config: RunConfig, task: Task) -> Metric:
     require_test_data(run, task)
     metric = choose_metric(task.measured, run.metric, run.better, run.format)
     if (usual := usual_direction(metric.name)) and usual != metric.better:
-        text = f'run.better = "{metric.better}", but usually {metric.name} is better if it is {usual}'
+        text = (
+            f'run.better = "{metric.better}", but usually {metric.name} is better if it is {usual}; remove run.better'
+        )
         warnings.warn(text, FadasWarning, stacklevel=2)
     if run.target is not None:
         try:

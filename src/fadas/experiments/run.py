@@ -15,7 +15,7 @@ from fadas.core.records import Record, clients_record
 from fadas.errors import NO_SPACE, ConfigError, DiskFull, Diverged, FadasWarning, Interrupted, first_line
 from fadas.executors.torch_settings import torch_threads
 from fadas.experiments.provenance import provenance
-from fadas.experiments.settings import RunConfig, RunSettings
+from fadas.experiments.settings import RunConfig
 from fadas.report.run_figures import save_run_figures
 from fadas.runs.checkpoint import BackgroundWriter, read_checkpoint
 from fadas.runs.folder import CLIENTS, METRICS, MODEL, PARTITION, Claim, checkpoints
@@ -155,7 +155,7 @@ class _Execution:
         self.kept_clients = 0  # bytes of clients.jsonl
         kept = self._restore(say) if claim.mode == "resume" else None
         if kept is None:
-            _check_target(simulation, config.run, config.id)
+            check_target(simulation, config.run.target, config.run.metric is not None, f"{config.id}: run.target")
         if kept is None and claim.mode != "overwrite" and (self.folder / METRICS).exists():
             say(f"{self.folder}: no usable checkpoint found; starting over")
         self.writer = Writer(claim, kept, sinks, save_run_figures, self.kept_clients)
@@ -330,16 +330,23 @@ def _stop_on_signals(simulation: Simulation) -> Iterator[None]:
         signal.raise_signal(received[0])
 
 
-def _check_target(simulation: Simulation, run: RunSettings, name: str) -> None:
+def check_target(simulation: Simulation, target: float | None, chosen: bool, where: str) -> None:
     """Find a target that the initial model reaches already, as it does if the metric's direction is mistaken.
 
-    For a metric that the user chose this is an error, else a warning.
+    Args:
+        simulation: The simulation, before it starts.
+        target: The target. None: there is none.
+        chosen: Whether the user chose the metric. Then this is an error, else a warning.
+        where: What to call the target: "fadas-1: run.target".
+
+    Raises:
+        ConfigError: The target is reached before the run.
     """
-    initial = simulation.initial if run.target is not None else None
-    if run.target is None or initial is None or not (why := simulation.metric.why_reached(run.target, initial.metrics)):
+    initial = simulation.initial if target is not None else None
+    if target is None or initial is None or not (why := simulation.metric.why_reached(target, initial.metrics)):
         return
-    problem = f"{name}: run.target = {run.target:g} is reached before the run: {why}"
-    if run.metric is not None:
+    problem = f"{where} = {target:g} is reached before the run: {why}"
+    if chosen:
         raise ConfigError(problem)
     warnings.warn(problem, FadasWarning, stacklevel=2)
 

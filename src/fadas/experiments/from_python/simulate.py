@@ -17,7 +17,7 @@ from fadas.executors.base import executor_traits
 from fadas.experiments.experiment_file import to_plain
 from fadas.experiments.from_python.describe import describe, describe_task, digest_of_run
 from fadas.experiments.prepare import require_test_data
-from fadas.experiments.run import iterate
+from fadas.experiments.run import check_target, iterate
 from fadas.experiments.settings import RunConfig, RunSettings
 from fadas.registry import Table
 from fadas.runs.folder import MODEL, Finished, claim
@@ -103,6 +103,7 @@ def simulate(
     if folder is None:
         if patience is not None or keep != "last" or overwrite or sinks:
             raise ConfigError('patience, keep, overwrite and sinks need a folder: set folder="runs/mine/fadas-1"')
+        check_target(simulation, target, metric is not None, "target")
         return simulation
     receivers = make_sinks(sinks, "sinks")
     path, chosen = Path(folder), None if metric is None else simulation.metric
