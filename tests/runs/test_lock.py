@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -60,12 +61,16 @@ def test_killed_run_leaves_no_lock_and_restart_is_announced(tmp_path):
     assert (folder / "notes.txt").exists()
 
 
-def test_locked_sweep_point_is_refused(tmp_path):
+def test_sweep_takes_over_point_of_process_that_dies(tmp_path):
     folder = tmp_path / "fedbuff" / "local.lr=0.1-1"
     command = ["sweep", DEMO, "--only", "fedbuff", "--seed", "1", "--out", tmp_path, "--executor", "inline"]
-    command += ["--set", "run.updates=600", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
-    with run_in_background(start_paused(20, *command), folder):
-        assert run_fadas(*command, code=2).stderr.startswith(f"fadas: {folder} is in use by another process; wait")
+    command += ["--set", "run.updates=200", "--set", "sweep.fedbuff={local={lr=[0.1]}}"]
+    with ThreadPoolExecutor() as pool:
+        with run_in_background(start_paused(20, *command), folder):
+            second = pool.submit(run_fadas, *command)
+            with pytest.raises(TimeoutError):
+                second.result(2)
+        assert "1 runs in" in second.result(60).stderr
 
 
 HOLDER = """
