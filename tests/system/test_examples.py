@@ -96,6 +96,7 @@ def test_readme_does_what_it_says(name, tmp_path):
     run_page(folder / "README.md", folder)
     assert_sweep_ended_well(folder)
     assert_runs_are_ranked(folder / "runs" / name, metric)
+    assert_statistics_are_those_of_scipy(folder / "runs" / name)
     assert_exports_agree(folder, name, metric)
     assert_figures_are_whole(folder / "figures")
     page = (folder / "runs" / name / "report.html").read_text(encoding="utf-8")
@@ -135,6 +136,22 @@ def assert_runs_are_ranked(folder: Path, metric: Metric) -> None:
         reached = run.summary.time_to_target
         assert reached == (None if there.empty else pytest.approx(there["time"].iloc[0]))
         assert run.summary.score == pytest.approx(own[metric.name].iloc[-5:].mean())
+
+
+def assert_statistics_are_those_of_scipy(folder: Path) -> None:
+    from scipy import stats
+
+    scores = fadas.load_runs(folder).pivot(index="seed", columns="algorithm", values="score")
+    comparison = compare(find_runs(folder))
+    for row in comparison.rows:
+        values = scores[row.algorithm]
+        assert (row.final, row.final_std) == (pytest.approx(values.mean()), pytest.approx(values.std()))
+        interval = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+        assert row.interval == pytest.approx(tuple(map(float, interval)))
+    pairs = comparison.ranking.differences
+    assert len(pairs) == 10
+    for (first, second), found in pairs.items():
+        assert found.p == pytest.approx(stats.ttest_rel(scores[first], scores[second]).pvalue)
 
 
 def assert_exports_agree(folder: Path, name: str, metric: Metric) -> None:
