@@ -139,6 +139,7 @@ def test_further_metrics_are_columns_and_figures_on_demand():
     assert columns(table, "final\nr2") == ["0.2500", "0.7500"]
     assert columns(table, "train_loss") == ["1.000", "1.000"]
     drawn = {one.name: one for one in figures(runs)}
+    assert drawn["time"].title == "RMSE against time"
     assert list(drawn)[:4] == ["time", "updates", "metric-r2", "train-loss"]
     names = [one.name for one in figures([make_rmse_run("a", [0.9], **{"top 5": 0.1, "top_5": 0.2, "r2": 0.3})])]
     assert names[2:5] == ["metric-top-5", "metric-top-5-1", "metric-r2"], "numbered only where names would be equal"

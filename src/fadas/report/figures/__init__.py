@@ -155,7 +155,7 @@ def _list_figures(groups: dict[str, list[Run]], metric: Metric) -> list["Entry"]
 
 
 def _title(name: str) -> str:
-    return name[:1].upper() + name[1:]
+    return name.upper() if name in ("auc", "mae", "mse", "rmse") else name[:1].upper() + name[1:]
 
 
 def _describe(groups: dict[str, list[Run]], metric: Metric, entry: "Entry") -> str:
