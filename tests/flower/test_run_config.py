@@ -12,6 +12,7 @@ import fadas
 from fadas.algorithms import SGD, AMSGrad, Clipped, Constant, DelayAdaptive, Mean, Private, Trimmed
 from fadas.flower import AsyncStrategy
 from fadas.flower.journal import Journal
+from fadas.flower.options import find_misspelt
 from fadas.runs.same_run import differing_settings
 
 
@@ -48,6 +49,11 @@ def test_settings_of_app_are_kept_with_the_run(tmp_path):
     journals[0].close()
     assert config["app"] == options[0].app
     assert differing_settings(config, {**config, "app": options[1].app}) == []
+
+
+def test_misspelt_setting_of_app_is_named():
+    config = {"epoch": 5, "algorithm-eta": 0.1, "my-own-key": 3, "lr": 0.1}
+    assert find_misspelt(config) == {"epoch": "epochs"}
 
 
 def test_metric_of_app_has_direction_and_format():

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +44,11 @@ _PARTS: dict[str, tuple[str, Registry]] = {
     "companion": ("companion", COMPANIONS),
 }
 _LOCAL_KEYS = ("lr", "epochs", "batch-size", "weight-decay")  # arguments of local training without a prefix
+_PREFIXES = ("algorithm-", "local-", "sinks-", "task-")
+_KEYS = (
+    *("task", "num-server-rounds", "algorithm", "concurrency", "buffer", "per-client", "num-partitions", "seed"),
+    *("eval-every", "metric", "better", "format", "target", "deadline", "patience", "folder", "sinks"),
+)
 _LOCAL_DOTTED = re.compile(r"\blocal(\.\w+)+")
 _DOTTED = re.compile(r"\balgorithm(\.\w+)+")  # how the registry names a setting
 _SINKS_DOTTED = re.compile(r"\bsinks(\.\w+)+")
@@ -186,6 +192,17 @@ def schedule_from_run_config(config: Mapping[str, Any], algorithm: Algorithm) ->
     schedule = algorithm.schedule(int(config.get("concurrency", 8)), int(config.get("buffer", 4)))
     per_client = config.get("per-client", "")
     return schedule if per_client == "" else replace(schedule, per_client=int(per_client))
+
+
+def find_misspelt(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys of a run config that fadas does not read but that look like a known one, with that one.
+
+    Other unknown keys may belong to the app.
+    """
+    known = (*_LOCAL_KEYS, *_KEYS)
+    others = [key for key in config if key not in known and not key.startswith(_PREFIXES)]
+    close = {key: get_close_matches(key, known, 1, 0.8) for key in others}
+    return {key: found[0] for key, found in close.items() if found}
 
 
 def shown_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from fadas.flower.options import (
     Options,
     Reply,
     algorithm_from_run_config,
+    find_misspelt,
     prepare_sinks,
     schedule_from_run_config,
     shown_settings,
@@ -105,6 +106,9 @@ class AsyncStrategy(Strategy):
     ) -> None:
         whole_number(seed=seed)
         algorithm = algorithm or FADAS()
+        if schedule is not None and (schedule.refill == "round") != (algorithm.refill == "round"):
+            text = 'the schedule has refill = "%s", but the algorithm "%s"; use algorithm.schedule(concurrency, buffer)'
+            log(WARNING, text, schedule.refill, algorithm.refill)
         self.options = Options(
             algorithm=algorithm,
             schedule=with_default_limit(schedule or algorithm.schedule(8, 4), algorithm),
@@ -112,7 +116,7 @@ class AsyncStrategy(Strategy):
             checks=with_default_checks(checks or Checks(), algorithm),
             trainable=trainable,
             reply=reply,
-            folder=None if folder is None else Path(folder),
+            folder=Path(folder).absolute() if folder else None,
             sinks=prepare_sinks(sinks),
             name=name,
             eval_every=eval_every,
@@ -152,6 +156,8 @@ class AsyncStrategy(Strategy):
         }
         if sinks := sinks_from_run_config(config):
             given["sinks"] = sinks
+        for key, likely in find_misspelt(config).items():
+            log(WARNING, "%s is not a setting of fadas; did you mean %s?", key, likely)
         if not (given.get("folder") or options.get("folder")):
             log(WARNING, "folder is not set: no model is kept, and the run cannot be resumed; set an absolute path")
         name = str(config.get("algorithm", "fadas")).rpartition(":")[2]  # of "mine:Method" the last part
