@@ -56,7 +56,9 @@ def test_modules_named_in_docs_are_attributes():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md"]
+)
 def test_links_of_document_have_targets(name):
     assert find_dead_links(ROOT / name) == []
 
