@@ -292,7 +292,7 @@ def evaluate_clients(
 
 
 def _blocks(splits: Sequence[Data], chunk: int, clients: Sequence[int]) -> Iterator[Block]:
-    """Yield blocks of clients with at least `chunk` examples, where there are so many of one shape."""
+    """Yield blocks of clients with examples of one shape: at least `chunk` examples, if there are enough."""
     block: Block = []
     size = 0
     for client in clients:
